@@ -1,0 +1,30 @@
+// The log: lines to stderr only, each "program: level: text" (level left out for plain information,
+// rank added when it is not 0). The one mutable global of the project is the logger's level and
+// prefix.
+#pragma once
+
+#include <string>
+
+namespace mt {
+
+enum class LogLevel { kQuiet, kInfo, kDebug };
+
+// Sets what every line begins with. rank < 0 means not started as a rank.
+void set_log(const std::string& program, LogLevel level, int rank = -1);
+
+void log_info(const std::string& text);
+void log_warning(const std::string& text);
+void log_debug(const std::string& text);
+
+// Prints an error line whatever the level.
+void log_error(const std::string& text);
+
+// A progress line that redraws itself, on a terminal only; elsewhere nothing. An empty text ends
+// the line.
+void progress(const std::string& text);
+
+// Replaces control characters (terminal escapes, newlines) by visible \xNN, so that a name from
+// outside cannot forge a line or steer a terminal.
+[[nodiscard]] std::string printable(const std::string& text);
+
+}  // namespace mt

@@ -1,0 +1,80 @@
+// One table of options drives the command line, the configuration file (--config FILE, same names),
+// --help,
+// --print-config and the check of the man page. Command line over file over default. Underscores
+// are accepted for dashes; unknown names are refused with the nearest known one.
+//
+// Components own their option structs and register each field once:
+//   void AdamOptions::add_to(Options& options) { options.add("adam-beta1", &beta1, "F", "decay of
+//   the first moment"); }
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace mt {
+
+class Options {
+ public:
+  // `usage` follows "usage: PROGRAM " on the first line of --help; `description` is one paragraph.
+  Options(std::string program, std::string usage, std::string description);
+  ~Options();
+  Options(const Options&) = delete;
+  Options& operator=(const Options&) = delete;
+
+  // A heading for the options that follow in --help.
+  void section(const std::string& title);
+
+  // Registers --name. The value that *field has now is the default that --help shows. The field
+  // must outlive parse(). bool is a flag (--name, and --name=false or `name = false` in a file);
+  // others take one value; a vector takes one or more words up to the next option, and may be
+  // repeated. Counts accept the suffixes k, M, G (powers of 1000) and Ki, Mi, Gi.
+  void add(const std::string& name, bool* field, const std::string& help);
+  void add(const std::string& name, std::int64_t* field, const std::string& value_name,
+           const std::string& help);
+  void add(const std::string& name, double* field, const std::string& value_name,
+           const std::string& help);
+  void add(const std::string& name, std::string* field, const std::string& value_name,
+           const std::string& help);
+  void add(const std::string& name, std::vector<std::string>* field, const std::string& value_name,
+           const std::string& help);
+  // A string that must be one of the choices.
+  void add_choice(const std::string& name, std::string* field,
+                  const std::vector<std::string>& choices, const std::string& help);
+  // Words that are not options. At most `most` are taken; value_name stands in --help.
+  void add_positional(std::vector<std::string>* field, const std::string& value_name,
+                      std::size_t most, const std::string& help);
+  // Another spelling of an option with one value or of a flag; with `value` the alias is a flag
+  // that sets that value
+  // (--bf16 for --precision bf16).
+  void add_alias(const std::string& alias, const std::string& name, const std::string& value = "");
+
+  // What became of the command line: kRun, or a wish that was fulfilled on `out` (--help,
+  // --version, --print-config).
+  enum class Parsed { kRun, kDone };
+  // Also handles --config, --print-config, --help, --version, --quiet, --verbose, which every
+  // program has. `version` is the text for --version. Throws UsageError; for a configuration file
+  // with file name and line.
+  [[nodiscard]] Parsed parse(int argc, const char* const* argv, const std::string& version,
+                             std::ostream& out);
+
+  // True if the option was given on the command line or in the file, so that its value is a wish
+  // and not a default.
+  [[nodiscard]] bool given(const std::string& name) const;
+  // The long names, in the order of registration, without dashes: for the test of the stored list.
+  [[nodiscard]] std::vector<std::string> names() const;
+  // "name = value" lines that, as a --config file, reproduce the options as they stand.
+  [[nodiscard]] std::string config_text() const;
+
+ private:
+  struct Table;
+  std::unique_ptr<Table> table_;
+};
+
+// What every program prints for --version after its name and number: compiler, MPI, HDF5, kernel
+// set. Each line is given by the caller, since base may not include those libraries.
+
+}  // namespace mt

@@ -1,0 +1,95 @@
+// Checkpoints: a directory of HDF5 files plus a manifest, hashed to the last bit, that appears
+// whole or not at all. Format: mt-checkpoint(5). The writer stores boxes of global tensors; the
+// reader hands out any box of any tensor, so that no layout is a special case.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/json.h"
+#include "comm/communicator.h"
+#include "tensor/tensor.h"
+
+namespace mt {
+
+// A dense row-major box of a global tensor.
+struct Box {
+  std::string name;
+  Shape global_shape, offset, extent;
+  DType dtype = DType::kF32;
+  const void* data = nullptr;
+};
+
+struct CheckpointContent {
+  std::int64_t iteration = 0;
+  Json model;     // configuration: what determines the model
+  Json training;  // state of the trainer: consumed samples, schedule, seeds; null if none
+  std::vector<Box> weights;                  // -> model-ppPP-ttTT.h5
+  std::vector<Box> optimizer;                // -> optim-ppPP-tpTT-dpDD.h5; empty: model only
+  std::map<std::string, std::string> files;  // "tokenizer/vocab.json" -> content
+  std::string tokenizer_digest;              // hexadecimal, or empty
+};
+
+// "run/iter_0000100".
+[[nodiscard]] std::string iteration_directory(const std::string& run, std::int64_t iteration);
+
+// Writes `directory` (a final name such as run/iter_0000100, or a destination of mt-reshard):
+// temporary directory, files through the error-latching driver, fsync, manifest last, rename, fsync
+// of the parent. Collective over `world` (of size 1 for now). Throws EnvironmentError; then nothing
+// is left and what was there before is untouched. An existing target: UsageError unless replace.
+void save_checkpoint(const std::string& directory, const CheckpointContent& content,
+                     const Communicator& world, bool replace);
+
+// Removes all but the newest `keep` iterations of a run (keep <= 0: none is removed), after a newer
+// one was committed. Also sweeps temporary directories that dead savers left. Call it only while
+// holding the run's DirectoryLock.
+void retain_checkpoints(const std::string& run, std::int64_t keep);
+
+// The checkpoint that a --load means: PATH itself if it holds a manifest.json, else the newest
+// iter_N below it whose manifest verifies (damaged ones are passed over with a warning; if none is
+// sound: DataError). `absent` when PATH does not exist or is an empty directory. Hashes of tensors
+// are verified when read.
+struct FoundCheckpoint {
+  bool absent = true;
+  std::string directory;
+};
+[[nodiscard]] FoundCheckpoint find_checkpoint(const std::string& path);
+
+class CheckpointReader {
+ public:
+  // Verifies manifest.json and what it says of every other file (existence, size, bytes outside the
+  // boxes). Throws EnvironmentError (missing), DataError (damaged; names file and object).
+  explicit CheckpointReader(const std::string& directory);
+  ~CheckpointReader();
+  CheckpointReader(CheckpointReader&&) noexcept;
+
+  struct TensorInfo {
+    Shape shape;
+    DType dtype = DType::kF32;
+    Digest128 digest;
+    bool optimizer = false;
+  };
+  [[nodiscard]] const std::string& directory() const;
+  [[nodiscard]] std::int64_t iteration() const;
+  [[nodiscard]] const Json& model() const;
+  [[nodiscard]] const Json& training() const;  // null if none
+  [[nodiscard]] const std::map<std::string, TensorInfo>& tensors() const;
+  // Reads the box into `out` (dense, in the stored type), verifying the hash of every stored box
+  // that it touches. Throws DataError naming the tensor and the file when a hash differs, the name
+  // is unknown, or the shape is another.
+  void read(const std::string& name, const Shape& global_shape, const Shape& offset,
+            const Shape& extent, DType dtype, void* out) const;
+  // Content of a carried file ("tokenizer/vocab.json"), verified; empty if there is none.
+  [[nodiscard]] std::string file(const std::string& name) const;
+  [[nodiscard]] const std::string& tokenizer_digest() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace mt

@@ -1,0 +1,29 @@
+// Between parameters and the boxes of a checkpoint.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ckpt/checkpoint.h"
+#include "tensor/parameter.h"
+
+namespace mt {
+
+// One box a segment, pointing into the values; the parameters must stay while the boxes are used.
+[[nodiscard]] std::vector<Box> parameter_boxes(const std::vector<Parameter*>& parameters);
+
+// Boxes of another tensor of a parameter's shape (a moment), named NAME.suffix.
+void append_boxes(const Parameter& parameter, const Tensor& values, const std::string& suffix,
+                  std::vector<Box>& out);
+
+// Fills the values from a checkpoint in any layout. Throws DataError naming the tensor for a
+// missing name, another shape or damage; and for weights in the checkpoint that no parameter of a
+// whole model takes (when `whole`).
+void load_parameters(const CheckpointReader& reader, const std::vector<Parameter*>& parameters,
+                     bool whole);
+
+// Fills `values` (of the parameter's shape) from the tensors NAME.suffix.
+void load_segments(const CheckpointReader& reader, const Parameter& parameter,
+                   const std::string& suffix, const Tensor& values);
+
+}  // namespace mt

@@ -1,0 +1,68 @@
+// Token shards: one HDF5 file of tokens and documents that is whole or absent, hashed by blocks,
+// and read without libhdf5. Format: mt-shards(5).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer.h"
+
+namespace mt {
+
+// Writes PREFIX.h5. Tokens are spooled to a temporary file beside it, so memory is bounded by the
+// number of documents (8 bytes each).
+class TokenShardWriter {
+ public:
+  struct Settings {
+    std::string path;  // final name
+    bool replace = false;
+    std::vector<std::pair<std::string, std::string>>
+        options;  // what determines the content, kept as attributes
+  };
+  // Throws UsageError when the path exists (without replace), EnvironmentError when it cannot be
+  // written. tokenizer must outlive the writer.
+  TokenShardWriter(Settings settings, const Tokenizer& tokenizer);
+  ~TokenShardWriter();
+  // One document. `set` is an index from set_id(), or -1.
+  void add_document(const std::int32_t* ids, std::size_t count, int set);
+  [[nodiscard]] int set_id(std::string_view name);
+  // Makes the file appear. Without it nothing is left behind.
+  void close();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Maps a shard. Everything but the tokens is verified at open, each block of 4 MiB of tokens at
+// first touch.
+class TokenShardReader {
+ public:
+  // Throws EnvironmentError (missing), DataError (not a shard, damaged, cut; names the block).
+  explicit TokenShardReader(const std::string& path);
+  ~TokenShardReader();
+  TokenShardReader(TokenShardReader&&) noexcept;
+
+  [[nodiscard]] const std::string& path() const;
+  [[nodiscard]] std::int64_t tokens() const;
+  [[nodiscard]] std::int64_t documents() const;
+  [[nodiscard]] std::int32_t vocab_size() const;
+  [[nodiscard]] std::int32_t end_of_document() const;
+  [[nodiscard]] Digest128 tokenizer_digest() const;
+  [[nodiscard]] const TokenizerFiles& tokenizer_files() const;
+  // Token position at which document d starts; d == documents() gives tokens().
+  [[nodiscard]] std::int64_t document_offset(std::int64_t d) const;
+  // Copies tokens [begin, begin + count) to out, verifying the blocks that are touched first.
+  // Throws DataError naming the damaged block, and for an id outside the vocabulary. Safe for
+  // several threads.
+  void read(std::int64_t begin, std::int64_t count, std::int32_t* out) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace mt

@@ -1,0 +1,100 @@
+// GPT-2's architecture as one pipeline stage: pre-LN blocks, learned positions, tanh GELU, tied or
+// untied head (Radford et al. 2019; Shoeybi et al., arXiv:1909.08053, section 3). With one stage
+// this is the whole model.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "model/config.h"
+#include "tensor/parameter.h"
+#include "tensor/tensor.h"
+
+namespace mt {
+
+// One micro-batch on the host, [b, s] each; what is null is absent.
+struct GptInput {
+  std::int64_t batch = 0, sequence = 0;
+  const std::int32_t* tokens = nullptr;
+  const std::int32_t* position_ids = nullptr;  // null: 0 ... s - 1
+  const std::int32_t* first_key = nullptr;     // null: attention to all earlier positions
+  const std::int32_t* labels = nullptr;        // for the loss
+  const float* loss_weight = nullptr;          // for the loss; null: 1
+  const std::int64_t* samples =
+      nullptr;  // [b] global sample numbers, for dropout; null: no dropout
+};
+
+// Which part of the model this rank builds.
+struct StageRange {
+  std::int64_t first_layer = 0, last_layer = 0;  // [first, last)
+  bool first = true;                             // has the embedding
+  bool last = true;                              // has final norm, head and loss
+};
+
+enum class Use { kTraining, kInference };  // inference: no gradients are held
+
+class GptStage {
+ public:
+  struct Saved;  // activations of one micro-batch; any number may be in flight
+
+  // tp and pool must outlive the stage. Parameters are uninitialised until initialize() or a load.
+  GptStage(const ModelConfig& config, StageRange range, const Communicator& tp, Pool& pool,
+           Use use);
+  ~GptStage();
+
+  // Initial weights as functions of (seed, tensor name, global index): N(0, init_method_std), for
+  // products that feed the residual divided by sqrt(2 * num_layers); biases 0, gains 1.
+  void initialize(std::uint32_t seed);
+  // In one canonical order: embedding, layers, final norm, head. Pointers live as long as the
+  // stage.
+  [[nodiscard]] const std::vector<Parameter*>& parameters();
+  [[nodiscard]] const ModelConfig& config() const;
+
+  // Training: from tokens (first stage) or the previous stage's activations [b, s, h] to
+  // activations, or on the last stage to the loss. Dropout as the configuration says, drawn with
+  // `seed`.
+  struct ForwardResult {
+    Tensor activations;  // undefined on the last stage
+    double loss_sum =
+        0;  // last stage: sum over positions of weight * negative log-likelihood (nats)
+  };
+  // gradient_scale: factor of loss_sum in the function that backward differentiates (1 / weights of
+  // the global batch). The last stage computes the gradient of its logits here, block by block, so
+  // that they are never held whole.
+  ForwardResult forward(const GptInput& input, const Tensor& activations,
+                        std::uint32_t dropout_seed, double gradient_scale, Saved& saved);
+  // Adds into the gradients of the parameters. d_activations [b, s, h] comes from the next stage
+  // (undefined on the last). Returns the gradient for the previous stage (undefined on the first).
+  // Collective over tp.
+  Tensor backward(const GptInput& input, const Tensor& d_activations, Saved& saved);
+  [[nodiscard]] std::unique_ptr<Saved> make_saved() const;
+
+  // Evaluation of a whole model (one stage), no dropout: the negative log-likelihood of every
+  // label, nll [b * s] in nats, overwritten. Logits are never held whole.
+  void token_nll(const GptInput& input, float* nll);
+
+  // Inference of a whole model with a key/value cache. A cache holds `capacity` positions of
+  // `batch` sequences.
+  struct Cache;
+  [[nodiscard]] std::unique_ptr<Cache> make_cache(std::int64_t batch, std::int64_t capacity) const;
+  [[nodiscard]] static std::int64_t cached(const Cache& cache);  // positions held
+  static void truncate(Cache& cache, std::int64_t positions);
+  // Appends input.sequence positions to the cache and returns the logits of the last position of
+  // each sequence, [b, V] over the true vocabulary (the caller's until the next call). Bitwise what
+  // a forward without cache gives. Throws UsageError when the positions of the model or the cache
+  // would be exceeded.
+  [[nodiscard]] Tensor next_logits(const GptInput& input, Cache& cache);
+  // Logits of every position without a cache, [b, s, V]; for comparisons and small models.
+  [[nodiscard]] Tensor all_logits(const GptInput& input);
+  // Activations for comparisons: after the embedding, after each block, after the final norm. [b,
+  // s, h] each.
+  [[nodiscard]] std::vector<Tensor> all_activations(const GptInput& input);
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace mt
