@@ -180,7 +180,7 @@ struct AdamScalars {
   float inverse_sqrt_correction2 = 1;              // 1 / sqrt(1 - beta2^t)
   float gradient_scale = 1;
 };
-struct Adam {
+struct AdamStep {
   std::int64_t count = 0;
   float *parameter = nullptr, *exp_avg = nullptr, *exp_avg_sq = nullptr;
   float* gradient = nullptr;  // set to zero when zero_gradient
@@ -219,7 +219,7 @@ struct Kernels {
   void (*cross_entropy_max)(DType, const CrossEntropyMax&);
   void (*cross_entropy_sum)(DType, const CrossEntropySum&);
   void (*cross_entropy_grad)(DType, const CrossEntropyGrad&);
-  void (*adam)(const Adam&);
+  void (*adam)(const AdamStep&);
   // The sum of squares in double: blocks of 4,096 elements over 16 virtual lanes each, blocks added
   // in order.
   double (*sum_squares)(DType, const void* x, std::int64_t count);
