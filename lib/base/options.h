@@ -64,6 +64,9 @@ class Options {
   // True if the option was given on the command line or in the file, so that its value is a wish
   // and not a default.
   [[nodiscard]] bool given(const std::string& name) const;
+  // --quiet and --verbose, which every program has. The later one wins.
+  [[nodiscard]] bool quiet() const;
+  [[nodiscard]] bool verbose() const;
   // The long names, in the order of registration, without dashes: for the test of the stored list.
   [[nodiscard]] std::vector<std::string> names() const;
   // "name = value" lines that, as a --config file, reproduce the options as they stand.

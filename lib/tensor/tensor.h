@@ -30,6 +30,12 @@ struct MemoryUse {
   std::int64_t system_allocations = 0;  // how often, since the start
 };
 
+// The CPU as a device, for programs: set is RunContext::cpu_set, threads 0 takes all allowed cores.
+// Throws UsageError for an unknown set or one that this processor lacks.
+[[nodiscard]] Device cpu_device(const std::string& set, int threads);
+// The name of the kernel set that `set` leads to: "avx2", ...
+[[nodiscard]] std::string cpu_kernel_set(const std::string& set);
+
 // Caches released blocks by size. Not shared between threads. Tensors may outlive the pool's owner
 // but not the process.
 class Pool {
