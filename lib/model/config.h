@@ -42,6 +42,11 @@ struct ModelConfig {
   // attention: 6 N' + 12 l h s with N' the weights of all products (Narayanan et al.,
   // arXiv:2104.04473, eq. 3 without recomputation).
   [[nodiscard]] double training_flops_per_token(std::int64_t sequence) const;
+  // Bytes that training in f32 on one process holds at its peak with micro-batches of `batch`
+  // sequences: weights, gradients, two moments, activations and workspace, counted from the shapes
+  // that the layers allocate. Throws UsageError when the number does not fit 63 bits.
+  [[nodiscard]] std::int64_t training_bytes_estimate(std::int64_t batch,
+                                                     std::int64_t sequence) const;
 };
 
 // Throws UsageError that names the option if `stored` (from a checkpoint) and `wished` differ in a

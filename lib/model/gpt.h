@@ -70,6 +70,11 @@ class GptStage {
   // Collective over tp.
   Tensor backward(const GptInput& input, const Tensor& d_activations, Saved& saved);
   [[nodiscard]] std::unique_ptr<Saved> make_saved() const;
+  // After the last micro-batch of a step and before the gradient norm: a tied embedding's gradient
+  // has two parts (embedding, head) that are kept apart over all micro-batches; this adds the
+  // head's part into Parameter::grad and clears it. Nothing to do without a tied head; calling it
+  // twice is harmless.
+  void finish_gradients();
 
   // Evaluation of a whole model (one stage), no dropout: the negative log-likelihood of every
   // label, nll [b * s] in nats, overwritten. Logits are never held whole.
