@@ -39,13 +39,20 @@ class StreamHash {
   std::unique_ptr<State> state_;
 };
 
-// The digest of a tensor, which does not know the layout: the 128-bit sum (modulo 2^128), over all
-// elements, of a mix of (global row-major index, bits). Any rank adds up its boxes in any order;
-// sums of parts add. The mix is specified in mt-checkpoint(5). An element of 2 bytes is widened
-// with zero bits.
+// The digest of a tensor, which does not know the layout: the sum modulo 2^128, over all elements,
+// of a 128-bit mix of i, the element's global row-major index, and b, its bits widened with zeros.
+// Any rank adds up its boxes in any order; sums of parts add; no elements give zero. The mix, all
+// modulo 2^64:
+//   low  = L(i * 9E3779B97F4A7C15 + b * D1B54A32D192ED03)
+//   high = H(i * A0761D6478BD642F + b * E7037ED1A0B428DA)
+//   L(x): x = (x ^ x >> 30) * BF58476D1CE4E5B9; x = (x ^ x >> 27) * 94D049BB133111EB; x ^ x >> 31
+//   H(x): x = (x ^ x >> 33) * FF51AFD7ED558CCD; x = (x ^ x >> 33) * C4CEB9FE1A85EC53; x ^ x >> 33
+// (L finishes SplitMix64, H finishes MurmurHash3.) Both are bijections, and (i, b) to their
+// arguments is an invertible linear map, so no two (i, b) share a mix: one changed element always
+// shows, and several changes cancel with a chance of about 2^-128.
 //
-// `data` holds the box `extent` at `offset` of `global_shape`, row-major and dense. Threads share
-// the work.
+// `data` holds the box `extent` at `offset` of `global_shape`, row-major and dense, aligned or not.
+// The box lies inside the shape (callers check what comes from a file). Threads share the work.
 [[nodiscard]] Digest128 tensor_digest(const void* data, DType dtype,
                                       std::span<const std::int64_t> global_shape,
                                       std::span<const std::int64_t> offset,

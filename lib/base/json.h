@@ -12,10 +12,14 @@ namespace mt {
 using Json = nlohmann::ordered_json;
 
 // Parses one whole document. Throws DataError naming `where` (a file, or a file and an object) and
-// the byte offset. Nesting deeper than 256 and repeated keys in one object are refused.
+// the byte offset. Nesting deeper than 256 and repeated keys in one object are refused. Time is
+// linear in the text; looking up a key afterwards is linear in its object, so iterate over large
+// ones.
 [[nodiscard]] Json parse_json(std::string_view text, const std::string& where);
 
-// One line, no trailing newline; numbers round-trip; bytes that are not UTF-8 become U+FFFD.
+// One line, no trailing newline; numbers round-trip; bytes that are not UTF-8 become U+FFFD. JSON
+// has no infinity and no NaN: throws NumericError naming the key. A writer for whom such a value is
+// news and not a fault writes it as a string.
 [[nodiscard]] std::string json_line(const Json& value);
 
 // Typed member access. Throws DataError "WHERE: KEY: expected ..., found ...".

@@ -20,7 +20,8 @@ class StopSignals {
   [[nodiscard]] int requested() const;
 
  private:
-  struct sigaction old_usr1_ {}, old_term_{}, old_int_{};
+  struct sigaction old_usr1_ {
+  }, old_term_{}, old_int_{};
 };
 
 }  // namespace mt

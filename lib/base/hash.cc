@@ -1,0 +1,202 @@
+#include "base/hash.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/error.h"
+
+namespace mt {
+
+namespace {
+
+__extension__ using Wide = unsigned __int128;
+
+Wide wide(const Digest128& digest) {
+  return Wide{digest.high} << 64 | digest.low;
+}
+
+Digest128 narrow(Wide value) {
+  return {static_cast<std::uint64_t>(value), static_cast<std::uint64_t>(value >> 64)};
+}
+
+// The mix of one element; both words are bijections of their argument, and the arguments together
+// are an invertible function of (index, bits). lib/base/hash.h states it.
+constexpr std::uint64_t kIndexLow = 0x9E3779B97F4A7C15U;
+constexpr std::uint64_t kBitsLow = 0xD1B54A32D192ED03U;
+constexpr std::uint64_t kIndexHigh = 0xA0761D6478BD642FU;
+constexpr std::uint64_t kBitsHigh = 0xE7037ED1A0B428DAU;
+
+std::uint64_t finish_low(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
+  return x ^ (x >> 31);
+}
+
+std::uint64_t finish_high(std::uint64_t x) {
+  x = (x ^ (x >> 33)) * 0xFF51AFD7ED558CCDU;
+  x = (x ^ (x >> 33)) * 0xC4CEB9FE1A85EC53U;
+  return x ^ (x >> 33);
+}
+
+// The sum over `count` elements whose global indices follow each other; they need no alignment.
+template <typename Bits>
+Wide digest_run(const std::byte* data, std::int64_t count, std::uint64_t index) {
+  Wide sum = 0;
+  std::uint64_t low_base = index * kIndexLow;
+  std::uint64_t high_base = index * kIndexHigh;
+  for (std::int64_t i = 0; i < count; ++i) {
+    Bits bits = 0;
+    std::memcpy(&bits, data + i * static_cast<std::int64_t>(sizeof(Bits)), sizeof(Bits));
+    const std::uint64_t element = bits;
+    sum += Wide{finish_high(high_base + element * kBitsHigh)} << 64 |
+           finish_low(low_base + element * kBitsLow);
+    low_base += kIndexLow;
+    high_base += kIndexHigh;
+  }
+  return sum;
+}
+
+// A box as runs of elements with consecutive global indices: dims that are whole join the run.
+struct Runs {
+  std::int64_t count = 1, length = 1;
+  std::vector<std::int64_t> extent, stride;  // of the outer dims
+  std::int64_t first = 0;                    // global index of the first element
+};
+
+Runs find_runs(std::span<const std::int64_t> shape, std::span<const std::int64_t> offset,
+               std::span<const std::int64_t> extent) {
+  MT_ASSERT(shape.size() == offset.size() && shape.size() == extent.size());
+  Runs runs;
+  std::int64_t stride = 1;
+  bool whole = true;
+  for (std::size_t d = shape.size(); d-- > 0;) {
+    MT_ASSERT(offset[d] >= 0 && extent[d] >= 0 && extent[d] <= shape[d] &&
+              offset[d] <= shape[d] - extent[d]);
+    runs.first += offset[d] * stride;
+    if (whole) {
+      runs.length *= extent[d];
+    } else {
+      runs.count *= extent[d];
+      runs.extent.insert(runs.extent.begin(), extent[d]);
+      runs.stride.insert(runs.stride.begin(), stride);
+    }
+    whole = whole && extent[d] == shape[d];
+    MT_ASSERT(!__builtin_mul_overflow(stride, std::max<std::int64_t>(shape[d], 1), &stride));
+  }
+  return runs;
+}
+
+std::int64_t run_start(const Runs& runs, std::int64_t run) {
+  std::int64_t index = runs.first;
+  for (std::size_t d = runs.extent.size(); d-- > 0;) {
+    index += run % runs.extent[d] * runs.stride[d];
+    run /= runs.extent[d];
+  }
+  return index;
+}
+
+template <typename Bits>
+Wide digest_box(const void* data, const Runs& runs) {
+  constexpr std::int64_t kPiece = 1 << 16;  // elements; one thread's unit of work in a long run
+  if (runs.length == 0 || runs.count == 0) {
+    return 0;
+  }
+  const std::int64_t pieces = (runs.length + kPiece - 1) / kPiece;
+  const auto* const bytes = static_cast<const std::byte*>(data);
+  Wide total = 0;
+#pragma omp parallel if (runs.length > kPiece / runs.count)
+  {
+    Wide sum = 0;
+#pragma omp for collapse(2) nowait
+    for (std::int64_t run = 0; run < runs.count; ++run) {
+      for (std::int64_t piece = 0; piece < pieces; ++piece) {
+        const std::int64_t at = piece * kPiece;
+        sum += digest_run<Bits>(
+            bytes + (run * runs.length + at) * static_cast<std::int64_t>(sizeof(Bits)),
+            std::min(kPiece, runs.length - at),
+            static_cast<std::uint64_t>(run_start(runs, run) + at));
+      }
+    }
+#pragma omp critical
+    total += sum;
+  }
+  return total;
+}
+
+}  // namespace
+
+std::string to_hex(const Digest128& digest) {
+  const char* const digits = "0123456789abcdef";
+  std::string text;
+  for (const std::uint64_t word : {digest.high, digest.low}) {
+    for (int shift = 60; shift >= 0; shift -= 4) {
+      text += digits[word >> shift & 15U];
+    }
+  }
+  return text;
+}
+
+Digest128 from_hex(const std::string& text, const std::string& where) {
+  const bool right =
+      text.size() == 32 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (!right) {
+    throw DataError(cat(where, ": expected a hash of 32 lower-case hexadecimal digits, found \"",
+                        text.substr(0, 40), "\""));
+  }
+  return {std::stoull(text.substr(16), nullptr, 16), std::stoull(text.substr(0, 16), nullptr, 16)};
+}
+
+Digest128 xxh3_128(const void* data, std::size_t bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(data, bytes);
+  return {hash.low64, hash.high64};
+}
+
+struct StreamHash::State {
+  struct Free {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+  std::unique_ptr<XXH3_state_t, Free> xxh{XXH3_createState()};
+};
+
+StreamHash::StreamHash() : state_(std::make_unique<State>()) {
+  if (state_->xxh == nullptr || XXH3_128bits_reset(state_->xxh.get()) != XXH_OK) {
+    throw EnvironmentError("out of memory for a hash");
+  }
+}
+StreamHash::~StreamHash() = default;
+StreamHash::StreamHash(StreamHash&&) noexcept = default;
+StreamHash& StreamHash::operator=(StreamHash&&) noexcept = default;
+
+void StreamHash::update(const void* data, std::size_t bytes) {
+  if (bytes > 0) {
+    MT_ASSERT(XXH3_128bits_update(state_->xxh.get(), data, bytes) == XXH_OK);
+  }
+}
+
+Digest128 StreamHash::digest() const {
+  const XXH128_hash_t hash = XXH3_128bits_digest(state_->xxh.get());
+  return {hash.low64, hash.high64};
+}
+
+Digest128 tensor_digest(const void* data, DType dtype, std::span<const std::int64_t> global_shape,
+                        std::span<const std::int64_t> offset,
+                        std::span<const std::int64_t> extent) {
+  const Runs runs = find_runs(global_shape, offset, extent);
+  switch (dtype_size(dtype)) {
+    case 4:
+      return narrow(digest_box<std::uint32_t>(data, runs));
+    case 2:
+      return narrow(digest_box<std::uint16_t>(data, runs));
+    default:
+      return narrow(digest_box<std::uint8_t>(data, runs));
+  }
+}
+
+Digest128 operator+(const Digest128& a, const Digest128& b) {
+  return narrow(wide(a) + wide(b));
+}
+
+}  // namespace mt
