@@ -1,0 +1,5 @@
+pkg_check_modules(PCRE2 IMPORTED_TARGET libpcre2-8)
+mt_test(bpe LABEL golden LIBS mt_text $<TARGET_NAME_IF_EXISTS:PkgConfig::PCRE2>)
+if(TARGET PkgConfig::PCRE2)
+  target_compile_definitions(bpe_test PRIVATE MT_HAVE_PCRE2)
+endif()
