@@ -1,0 +1,104 @@
+#include "nn/attention.h"
+
+#include <utility>
+
+namespace mt {
+namespace {
+
+LayerSetup with_std(const LayerSetup& setup, double std) {
+  return {.tp = setup.tp, .pool = setup.pool, .gradient = setup.gradient, .init_std = std};
+}
+
+// Checks before any member divides by it.
+std::int64_t checked_head_size(const AttentionSizes& sizes, const Communicator& tp) {
+  if (sizes.heads <= 0 || sizes.hidden % sizes.heads != 0) {
+    throw UsageError(cat("--num-attention-heads ", sizes.heads, ": hidden size ", sizes.hidden,
+                         " is not divisible by it"));
+  }
+  if (sizes.heads % tp.size() != 0) {
+    throw UsageError(cat("--tensor-model-parallel-size ", tp.size(), ": ", sizes.heads,
+                         " attention heads are not divisible by ", tp.size()));
+  }
+  return sizes.hidden / sizes.heads;
+}
+
+}  // namespace
+
+SelfAttention::SelfAttention(const std::string& name, const AttentionSizes& sizes,
+                             const LayerSetup& setup)
+    : heads_(owned_range(sizes.heads, setup.tp)),
+      total_heads_(sizes.heads),
+      head_size_(checked_head_size(sizes, setup.tp)),
+      layer_(sizes.layer),
+      dropout_(sizes.dropout),
+      qkv_({name + ".query", name + ".key", name + ".value"}, sizes.hidden, sizes.hidden, setup),
+      dense_(name + ".dense", sizes.hidden, sizes.hidden, with_std(setup, sizes.output_std)) {}
+
+AttentionInputs SelfAttention::inputs(const Tensor& qkv, const MicroBatch& micro) const {
+  const std::int64_t width = heads_.size() * head_size_;
+  return {.q = qkv,
+          .q_column = 0,
+          .kv = qkv,
+          .k_column = width,
+          .v_column = 2 * width,
+          .keys = qkv.dim(1),
+          .heads = heads_.size(),
+          .head_size = head_size_,
+          .first_head = heads_.begin,
+          .total_heads = total_heads_,
+          .first_key = micro.first_key,
+          .dropout = micro.dropout(dropout_, layer_, DropoutSite::kAttention)};
+}
+
+Tensor SelfAttention::forward(const Tensor& x, const Tensor& residual, const MicroBatch& micro,
+                              Saved* saved) const {
+  const Tensor qkv = qkv_.forward(x, saved != nullptr ? &saved->qkv_in : nullptr);
+  const Tensor out = like_rows(x, heads_.size() * head_size_);
+  Tensor log_sum_exp;
+  if (saved != nullptr) {
+    log_sum_exp = Tensor(x.pool(), {x.dim(0), heads_.size(), x.dim(1)}, DType::kF32,
+                         MemoryKind::kActivations);
+    saved->qkv = qkv;
+    saved->log_sum_exp = log_sum_exp;
+  }
+  attention(inputs(qkv, micro), out, log_sum_exp);
+  return dense_.forward(out, residual, saved != nullptr ? &saved->dense_in : nullptr);
+}
+
+Tensor SelfAttention::backward(const Tensor& dy, const MicroBatch& micro, Saved& saved) {
+  const Tensor dout = dense_.backward(dy, saved.dense_in);
+  Tensor dqkv = like_rows(saved.qkv, saved.qkv.dim(-1));
+  attention_backward(inputs(saved.qkv, micro), saved.dense_in.x, saved.log_sum_exp, dout, dqkv);
+  Tensor dx = qkv_.backward(dqkv, saved.qkv_in);
+  saved = {};
+  return dx;
+}
+
+Tensor SelfAttention::forward_cached(const Tensor& x, const Tensor& residual,
+                                     const MicroBatch& micro, const KeyValueCache& cache) const {
+  const Tensor qkv = qkv_.forward(x, nullptr);
+  const std::int64_t width = heads_.size() * head_size_;
+  copy_positions(qkv, width, cache.values, cache.length);
+  AttentionInputs in = inputs(qkv, micro);
+  in.kv = cache.values;
+  in.k_column = 0;
+  in.v_column = width;
+  in.keys = cache.length + x.dim(1);
+  const Tensor out = like_rows(x, width);
+  attention(in, out, {});
+  return dense_.forward(out, residual, nullptr);
+}
+
+KeyValueCache SelfAttention::make_cache(Pool& pool, std::int64_t batch,
+                                        std::int64_t capacity) const {
+  const std::int64_t width = 2 * heads_.size() * head_size_;
+  return {.values = Tensor(pool, {batch, capacity, width}, DType::kF32, MemoryKind::kActivations),
+          .length = 0};
+}
+
+void SelfAttention::collect(std::vector<Parameter*>& out) {
+  qkv_.collect(out);
+  dense_.collect(out);
+}
+
+}  // namespace mt

@@ -1,0 +1,68 @@
+// Causal multi-head self-attention with its heads cut over tp (Shoeybi et al., arXiv:1909.08053,
+// section 3): one fused product for queries, keys and values, the blocked attention kernel, and a
+// row-parallel product back to the width. Inference appends keys and values to a cache.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "nn/linear.h"
+#include "nn/micro_batch.h"
+#include "tensor/ops.h"
+
+namespace mt {
+
+struct AttentionSizes {
+  std::int64_t hidden = 0, heads = 0;
+  std::int64_t layer = 0;  // global number, from 0
+  double dropout = 0;      // of the probabilities
+  double output_std = 0;   // initial weights of the product that feeds the residual
+};
+
+// Keys and values of one layer for decoding: [b, capacity, 2 h/t], keys first.
+struct KeyValueCache {
+  Tensor values;
+  std::int64_t length = 0;  // positions held
+};
+
+class SelfAttention {
+ public:
+  struct Saved {
+    ColumnParallelLinear::Saved qkv_in;
+    Tensor qkv;          // [b, s, 3 h/t]
+    Tensor log_sum_exp;  // [b, a/t, s]
+    RowParallelLinear::Saved dense_in;
+  };
+
+  // Parameters NAME.{query,key,value,dense}.{weight,bias}. Throws UsageError unless heads divide
+  // hidden and tp.size() divides heads.
+  SelfAttention(const std::string& name, const AttentionSizes& sizes, const LayerSetup& setup);
+
+  // [b, s, h] -> [b, s, h], residual (may be undefined) added at the end. Collective over tp (one
+  // all-reduce).
+  [[nodiscard]] Tensor forward(const Tensor& x, const Tensor& residual, const MicroBatch& micro,
+                               Saved* saved) const;
+  // The same for s positions that follow the cache's, whose keys and values are appended (length
+  // is the caller's to advance). Bitwise what forward computes for these positions.
+  [[nodiscard]] Tensor forward_cached(const Tensor& x, const Tensor& residual,
+                                      const MicroBatch& micro, const KeyValueCache& cache) const;
+  // dy [b, s, h] -> dx. Adds into the gradients; releases what was saved. Collective over tp (one
+  // all-reduce).
+  [[nodiscard]] Tensor backward(const Tensor& dy, const MicroBatch& micro, Saved& saved);
+
+  // An empty cache for this rank's heads.
+  [[nodiscard]] KeyValueCache make_cache(Pool& pool, std::int64_t batch,
+                                         std::int64_t capacity) const;
+  void collect(std::vector<Parameter*>& out);
+
+ private:
+  [[nodiscard]] AttentionInputs inputs(const Tensor& qkv, const MicroBatch& micro) const;
+
+  OwnedRange heads_;
+  std::int64_t total_heads_, head_size_, layer_;
+  double dropout_;
+  ColumnParallelLinear qkv_;
+  RowParallelLinear dense_;
+};
+
+}  // namespace mt

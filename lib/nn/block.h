@@ -1,0 +1,55 @@
+// A transformer block in GPT-2's order, norm first (Radford et al. 2019, section 2.3):
+//   x1 = x + dropout(attention(norm1(x)));  y = x1 + dropout(mlp(norm2(x1))).
+#pragma once
+
+#include <vector>
+
+#include "nn/attention.h"
+#include "nn/layernorm.h"
+#include "nn/mlp.h"
+
+namespace mt {
+
+struct BlockSizes {
+  std::int64_t hidden = 0, inner = 0, heads = 0;
+  std::int64_t layer = 0;  // global number, from 0
+  double layernorm_epsilon = 1e-5;
+  double hidden_dropout = 0, attention_dropout = 0;
+  double output_std = 0;  // initial weights of the two products that feed the residual
+};
+
+class Block {
+ public:
+  struct Saved {
+    LayerNorm::Saved norm1;
+    SelfAttention::Saved attention;
+    LayerNorm::Saved norm2;
+    Mlp::Saved mlp;
+  };
+
+  // Parameters layers.N.{input_layernorm,self_attention,post_attention_layernorm,mlp}.*
+  Block(const BlockSizes& sizes, const LayerSetup& setup);
+
+  // [b, s, h] -> [b, s, h]. Collective over tp (two all-reduces). saved null: nothing is kept.
+  [[nodiscard]] Tensor forward(const Tensor& x, const MicroBatch& micro, Saved* saved) const;
+  // For positions that follow the cache's; no dropout. See SelfAttention::forward_cached.
+  [[nodiscard]] Tensor forward_cached(const Tensor& x, const MicroBatch& micro,
+                                      const KeyValueCache& cache) const;
+  // dy -> dx in dy's buffer. Adds into the gradients; releases what was saved. Collective over tp
+  // (two all-reduces).
+  [[nodiscard]] Tensor backward(const Tensor& dy, const MicroBatch& micro, Saved& saved);
+
+  [[nodiscard]] KeyValueCache make_cache(Pool& pool, std::int64_t batch,
+                                         std::int64_t capacity) const;
+  void collect(std::vector<Parameter*>& out);
+
+ private:
+  std::int64_t layer_;
+  double hidden_dropout_;
+  LayerNorm norm1_;
+  SelfAttention attention_;
+  LayerNorm norm2_;
+  Mlp mlp_;
+};
+
+}  // namespace mt

@@ -1,0 +1,123 @@
+#include "nn/linear.h"
+
+#include <utility>
+
+#include "tensor/ops.h"
+
+namespace mt {
+namespace {
+
+OwnedRange even_range(std::int64_t n, const Communicator& tp, const std::string& name) {
+  if (n % tp.size() != 0) {
+    throw UsageError(cat("--tensor-model-parallel-size ", tp.size(), ": the ", n, " features of ",
+                         name, " are not divisible by ", tp.size()));
+  }
+  return owned_range(n, tp);
+}
+
+}  // namespace
+
+OwnedRange owned_range(std::int64_t n, const Communicator& tp) {
+  // In 128 bits: i n may exceed 63 for absurd n, which are refused elsewhere with a message.
+  const auto boundary = [&](std::int64_t i) {
+    return static_cast<std::int64_t>(static_cast<__int128>(i) * n / tp.size());
+  };
+  return {.begin = boundary(tp.rank()), .end = boundary(tp.rank() + 1)};
+}
+
+Tensor like_rows(const Tensor& x, std::int64_t last) {
+  Shape shape = x.shape();
+  shape.back() = last;
+  return {x.pool(), std::move(shape), DType::kF32, MemoryKind::kActivations};
+}
+
+ColumnParallelLinear::ColumnParallelLinear(const std::vector<std::string>& names, std::int64_t in,
+                                           std::int64_t out, const LayerSetup& setup)
+    : tp_(&setup.tp) {
+  const OwnedRange range = even_range(out, setup.tp, names.front());
+  std::vector<Segment> weights, biases;
+  for (const std::string& name : names) {
+    weights.push_back({.name = name + ".weight",
+                       .global_shape = {out, in},
+                       .offset = {range.begin, 0},
+                       .extent = {range.size(), in}});
+    biases.push_back({.name = name + ".bias",
+                      .global_shape = {out},
+                      .offset = {range.begin},
+                      .extent = {range.size()}});
+  }
+  weight_ =
+      make_parameter(setup.pool, std::move(weights), setup.gradient, Init::kNormal, setup.init_std);
+  bias_ = make_parameter(setup.pool, std::move(biases), setup.gradient, Init::kZero);
+}
+
+Tensor ColumnParallelLinear::forward(const Tensor& x, Saved* saved) const {
+  Tensor y = like_rows(x, weight_.value.dim(0));
+  linear(x, weight_.value, y, {.bias = bias_.value});
+  if (saved != nullptr) saved->x = x;
+  return y;
+}
+
+ColumnParallelLinear::WithGelu ColumnParallelLinear::forward_gelu(const Tensor& x,
+                                                                  Saved* saved) const {
+  WithGelu out{.y = like_rows(x, weight_.value.dim(0)), .gelu = like_rows(x, weight_.value.dim(0))};
+  linear(x, weight_.value, out.y, {.bias = bias_.value, .gelu = out.gelu});
+  if (saved != nullptr) saved->x = x;
+  return out;
+}
+
+Tensor ColumnParallelLinear::backward(const Tensor& dy, const Saved& saved) {
+  linear_dweight(dy, saved.x, weight_.grad);
+  sum_rows(dy, bias_.grad);
+  Tensor dx = like_rows(dy, saved.x.dim(-1));
+  linear_dx(dy, weight_.value, dx);
+  tp_->all_reduce(dx, ReduceOp::kSum);  // each rank has the part through its own features
+  return dx;
+}
+
+void ColumnParallelLinear::collect(std::vector<Parameter*>& out) {
+  out.push_back(&weight_);
+  out.push_back(&bias_);
+}
+
+RowParallelLinear::RowParallelLinear(const std::string& name, std::int64_t in, std::int64_t out,
+                                     const LayerSetup& setup)
+    : tp_(&setup.tp) {
+  const OwnedRange range = even_range(in, setup.tp, name);
+  weight_ = make_parameter(setup.pool,
+                           {{.name = name + ".weight",
+                             .global_shape = {out, in},
+                             .offset = {0, range.begin},
+                             .extent = {out, range.size()}}},
+                           setup.gradient, Init::kNormal, setup.init_std);
+  bias_ = make_parameter(
+      setup.pool, {{.name = name + ".bias", .global_shape = {out}, .offset = {0}, .extent = {out}}},
+      setup.gradient, Init::kZero);
+}
+
+Tensor RowParallelLinear::forward(const Tensor& x, const Tensor& residual, Saved* saved) const {
+  Tensor y = like_rows(x, weight_.value.dim(0));
+  // The first rank's part carries bias and residual, so that the sum holds them once and they stay
+  // in the product's epilogue.
+  const bool carries = tp_->rank() == 0;
+  linear(x, weight_.value, y,
+         {.bias = carries ? bias_.value : Tensor(), .residual = carries ? residual : Tensor()});
+  tp_->all_reduce(y, ReduceOp::kSum);
+  if (saved != nullptr) saved->x = x;
+  return y;
+}
+
+Tensor RowParallelLinear::backward(const Tensor& dy, const Saved& saved) {
+  linear_dweight(dy, saved.x, weight_.grad);
+  sum_rows(dy, bias_.grad);
+  Tensor dx = like_rows(dy, saved.x.dim(-1));
+  linear_dx(dy, weight_.value, dx);
+  return dx;
+}
+
+void RowParallelLinear::collect(std::vector<Parameter*>& out) {
+  out.push_back(&weight_);
+  out.push_back(&bias_);
+}
+
+}  // namespace mt

@@ -1,0 +1,89 @@
+// Linear layers whose weight is cut over the ranks of a tensor-parallel group (Shoeybi et al.,
+// arXiv:1909.08053, section 3). Weights are [out, in], as in PyTorch; a rank holds no more than
+// its part.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "tensor/parameter.h"
+
+namespace mt {
+
+// What building a layer takes besides its sizes.
+struct LayerSetup {
+  const Communicator& tp;  // must outlive the layer
+  Pool& pool;              // must outlive the layer
+  Gradient gradient = Gradient::kZeroed;
+  double init_std = 0.02;  // of the layer's weights; biases start at 0, gains at 1
+};
+
+// The part [begin, end) of n things that this rank of tp owns: floor(i n / t) to
+// floor((i + 1) n / t).
+struct OwnedRange {
+  std::int64_t begin = 0, end = 0;
+  [[nodiscard]] std::int64_t size() const { return end - begin; }
+};
+[[nodiscard]] OwnedRange owned_range(std::int64_t n, const Communicator& tp);
+
+// A tensor of x's shape but for the last dimension; uninitialised.
+[[nodiscard]] Tensor like_rows(const Tensor& x, std::int64_t last);
+
+// y = x W^T + b with the rows of W cut: the first product of a block; pair with
+// RowParallelLinear. Several names make one fused parameter, whose segments (query, key, value)
+// are cut alike.
+class ColumnParallelLinear {
+ public:
+  struct Saved {
+    Tensor x;  // [b, s, in]
+  };
+
+  // `out` rows for each name, NAME.weight and NAME.bias. Throws UsageError unless tp.size()
+  // divides out.
+  ColumnParallelLinear(const std::vector<std::string>& names, std::int64_t in, std::int64_t out,
+                       const LayerSetup& setup);
+
+  // [b, s, in] -> [b, s, names * out/t]. Local. saved null: inference.
+  [[nodiscard]] Tensor forward(const Tensor& x, Saved* saved) const;
+  // Also returns GELU(y) (tanh form), of y's shape.
+  struct WithGelu {
+    Tensor y, gelu;
+  };
+  [[nodiscard]] WithGelu forward_gelu(const Tensor& x, Saved* saved) const;
+  // dy [b, s, names * out/t] -> dx [b, s, in]. Adds into the gradients. Collective over tp (one
+  // all-reduce of dx).
+  [[nodiscard]] Tensor backward(const Tensor& dy, const Saved& saved);
+
+  void collect(std::vector<Parameter*>& out);
+
+ private:
+  const Communicator* tp_;
+  Parameter weight_, bias_;
+};
+
+// y = x W^T + b + residual with the columns of W cut: x [b, s, in/t] is this rank's part.
+class RowParallelLinear {
+ public:
+  struct Saved {
+    Tensor x;  // [b, s, in/t]
+  };
+
+  // Throws UsageError unless tp.size() divides in.
+  RowParallelLinear(const std::string& name, std::int64_t in, std::int64_t out,
+                    const LayerSetup& setup);
+
+  // [b, s, in/t] -> [b, s, out]. residual [b, s, out] may be undefined. Collective over tp (one
+  // all-reduce of y).
+  [[nodiscard]] Tensor forward(const Tensor& x, const Tensor& residual, Saved* saved) const;
+  // dy [b, s, out], equal on all ranks -> dx [b, s, in/t]. Local. Adds into the gradients.
+  [[nodiscard]] Tensor backward(const Tensor& dy, const Saved& saved);
+
+  void collect(std::vector<Parameter*>& out);
+
+ private:
+  const Communicator* tp_;
+  Parameter weight_, bias_;
+};
+
+}  // namespace mt

@@ -1,0 +1,417 @@
+#include "tensor/ops.h"
+
+#include <cmath>
+#include <initializer_list>
+#include <utility>
+
+namespace mt {
+namespace {
+
+void require(bool holds, const char* operation, std::initializer_list<const Tensor*> tensors) {
+  if (holds) return;
+  std::string shapes;
+  for (const Tensor* tensor : tensors) {
+    shapes += tensor->defined() ? cat(" ", dtype_name(tensor->dtype()), shape_text(tensor->shape()))
+                                : std::string(" none");
+  }
+  throw Error(ExitStatus::kInternal,
+              cat("internal error: ", operation, " does not take shapes", shapes));
+}
+
+std::int64_t columns_of(const Tensor& x) {
+  return x.dim(-1);
+}
+std::int64_t rows_of(const Tensor& x) {
+  return x.size() / x.dim(-1);
+}
+
+bool floats(std::initializer_list<const Tensor*> tensors) {
+  for (const Tensor* tensor : tensors) {
+    if (!tensor->defined() || tensor->dtype() != DType::kF32 || tensor->size() == 0) return false;
+  }
+  return true;
+}
+
+bool float_or_none(const Tensor& x, std::int64_t size) {
+  return !x.defined() || (x.dtype() == DType::kF32 && x.size() == size);
+}
+
+bool integers(const Tensor& x, std::int64_t size) {
+  return x.defined() && x.dtype() == DType::kI32 && x.size() == size;
+}
+
+const Kernels& kernels_of(const Tensor& x) {
+  return *x.device().kernels;
+}
+
+const void* data_or_null(const Tensor& x) {
+  return x.defined() ? x.data() : nullptr;
+}
+
+}  // namespace
+
+void copy_from_host(const void* from, const Tensor& to) {
+  to.device().runtime->copy(to.data(), from, static_cast<std::size_t>(to.bytes()));
+}
+
+void copy_to_host(const Tensor& from, void* to) {
+  from.device().runtime->copy(to, from.data(), static_cast<std::size_t>(from.bytes()));
+  from.device().runtime->synchronize();
+}
+
+Tensor upload(Pool& pool, const void* from, Shape shape, DType dtype, MemoryKind kind) {
+  Tensor to(pool, std::move(shape), dtype, kind);
+  copy_from_host(from, to);
+  return to;
+}
+
+void copy_positions(const Tensor& from, std::int64_t column, const Tensor& to,
+                    std::int64_t position) {
+  const std::int64_t batch = from.dim(0), sequence = from.dim(1), width = to.dim(2);
+  require(floats({&from, &to}) && to.dim(0) == batch && position + sequence <= to.dim(1) &&
+              column + width <= from.dim(2),
+          "copy_positions", {&from, &to});
+  for (std::int64_t sample = 0; sample < batch; ++sample) {
+    for (std::int64_t i = 0; i < sequence; ++i) {
+      const float* source = from.as<float>() + (sample * sequence + i) * from.dim(2) + column;
+      float* target = to.as<float>() + (sample * to.dim(1) + position + i) * width;
+      to.device().runtime->copy(target, source, static_cast<std::size_t>(width) * sizeof(float));
+    }
+  }
+}
+
+void linear(const Tensor& x, const Tensor& weight, const Tensor& y, const Epilogue& epilogue) {
+  const std::int64_t m = rows_of(x), k = columns_of(x), n = columns_of(y);
+  require(floats({&x, &weight, &y}) && weight.shape() == Shape{n, k} && rows_of(y) == m &&
+              float_or_none(epilogue.bias, n) && float_or_none(epilogue.residual, m * n) &&
+              float_or_none(epilogue.gelu, m * n),
+          "linear", {&x, &weight, &y, &epilogue.bias, &epilogue.residual, &epilogue.gelu});
+  kernels_of(x).gemm(DType::kF32,
+                     {.m = m,
+                      .n = n,
+                      .k = k,
+                      .a = x.data(),
+                      .lda = k,
+                      .b = weight.data(),
+                      .ldb = k,
+                      .b_transposed = true,
+                      .c = y.data(),
+                      .ldc = n,
+                      .bias = data_or_null(epilogue.bias),
+                      .residual = data_or_null(epilogue.residual),
+                      .gelu = epilogue.gelu.defined() ? epilogue.gelu.data() : nullptr});
+}
+
+void linear_columns(const Tensor& x, const Tensor& weight, const Tensor& y, std::int64_t column) {
+  const std::int64_t m = rows_of(x), k = columns_of(x);
+  require(floats({&x, &weight, &y}) && weight.dim(1) == k && rows_of(y) == m &&
+              column + weight.dim(0) <= columns_of(y),
+          "linear_columns", {&x, &weight, &y});
+  kernels_of(x).gemm(DType::kF32, {.m = m,
+                                   .n = weight.dim(0),
+                                   .k = k,
+                                   .a = x.data(),
+                                   .lda = k,
+                                   .b = weight.data(),
+                                   .ldb = k,
+                                   .b_transposed = true,
+                                   .c = y.as<float>() + column,
+                                   .ldc = columns_of(y)});
+}
+
+void linear_dx(const Tensor& dy, const Tensor& weight, const Tensor& dx) {
+  const std::int64_t m = rows_of(dy), n = columns_of(dx), k = columns_of(dy);
+  require(floats({&dy, &weight, &dx}) && weight.shape() == Shape{k, n} && rows_of(dx) == m,
+          "linear_dx", {&dy, &weight, &dx});
+  kernels_of(dy).gemm(DType::kF32, {.m = m,
+                                    .n = n,
+                                    .k = k,
+                                    .a = dy.data(),
+                                    .lda = k,
+                                    .b = weight.data(),
+                                    .ldb = n,
+                                    .c = dx.data(),
+                                    .ldc = n});
+}
+
+void linear_dweight(const Tensor& dy, const Tensor& x, const Tensor& dweight) {
+  const std::int64_t m = columns_of(dy), n = columns_of(x), k = rows_of(dy);
+  require(floats({&dy, &x, &dweight}) && dweight.shape() == Shape{m, n} && rows_of(x) == k,
+          "linear_dweight", {&dy, &x, &dweight});
+  kernels_of(dy).gemm(DType::kF32, {.m = m,
+                                    .n = n,
+                                    .k = k,
+                                    .a = dy.data(),
+                                    .lda = m,
+                                    .a_transposed = true,
+                                    .b = x.data(),
+                                    .ldb = n,
+                                    .c = dweight.data(),
+                                    .ldc = n,
+                                    .output = Output::kAdd});
+}
+
+namespace {
+
+AttentionShape attention_shape(const AttentionInputs& inputs, const Tensor& out,
+                               const Tensor& log_sum_exp) {
+  const Tensor &q = inputs.q, &kv = inputs.kv;
+  const std::int64_t batch = q.dim(0), queries = q.dim(1);
+  const std::int64_t width = inputs.heads * inputs.head_size;
+  require(floats({&q, &kv, &out}) && kv.dim(0) == batch && inputs.keys >= queries &&
+              inputs.keys <= kv.dim(1) && inputs.q_column + width <= q.dim(2) &&
+              inputs.k_column + width <= kv.dim(2) && inputs.v_column + width <= kv.dim(2) &&
+              out.shape() == Shape{batch, queries, width} &&
+              float_or_none(log_sum_exp, batch * inputs.heads * queries) &&
+              (!inputs.first_key.defined() || integers(inputs.first_key, batch * queries)),
+          "attention", {&q, &kv, &out, &log_sum_exp, &inputs.first_key});
+  return {.batch = batch,
+          .heads = inputs.heads,
+          .head_size = inputs.head_size,
+          .queries = queries,
+          .keys = inputs.keys,
+          .q_row = q.dim(2),
+          .q_batch = queries * q.dim(2),
+          .kv_row = kv.dim(2),
+          .kv_batch = kv.dim(1) * kv.dim(2),
+          .out_row = width,
+          .out_batch = queries * width,
+          .causal = true,
+          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(inputs.head_size))),
+          .first_key = inputs.first_key.defined() ? inputs.first_key.as<std::int32_t>() : nullptr,
+          .first_head = inputs.first_head,
+          .total_heads = inputs.total_heads,
+          .dropout = inputs.dropout};
+}
+
+}  // namespace
+
+void attention(const AttentionInputs& inputs, const Tensor& out, const Tensor& log_sum_exp) {
+  kernels_of(out).attention_forward(
+      DType::kF32, {.shape = attention_shape(inputs, out, log_sum_exp),
+                    .q = inputs.q.as<float>() + inputs.q_column,
+                    .k = inputs.kv.as<float>() + inputs.k_column,
+                    .v = inputs.kv.as<float>() + inputs.v_column,
+                    .out = out.data(),
+                    .log_sum_exp = log_sum_exp.defined() ? log_sum_exp.as<float>() : nullptr});
+}
+
+void attention_backward(const AttentionInputs& inputs, const Tensor& out, const Tensor& log_sum_exp,
+                        const Tensor& dout, const Tensor& dqkv) {
+  require(floats({&log_sum_exp, &dout, &dqkv}) && inputs.kv.data() == inputs.q.data() &&
+              dout.shape() == out.shape() && dqkv.shape() == inputs.q.shape(),
+          "attention_backward", {&inputs.q, &inputs.kv, &out, &log_sum_exp, &dout, &dqkv});
+  kernels_of(out).attention_backward(DType::kF32,
+                                     {.shape = attention_shape(inputs, out, log_sum_exp),
+                                      .q = inputs.q.as<float>() + inputs.q_column,
+                                      .k = inputs.kv.as<float>() + inputs.k_column,
+                                      .v = inputs.kv.as<float>() + inputs.v_column,
+                                      .out = out.data(),
+                                      .dout = dout.data(),
+                                      .log_sum_exp = log_sum_exp.as<float>(),
+                                      .dq = dqkv.as<float>() + inputs.q_column,
+                                      .dk = dqkv.as<float>() + inputs.k_column,
+                                      .dv = dqkv.as<float>() + inputs.v_column});
+}
+
+void layernorm(const Tensor& x, const Tensor& gain, const Tensor& bias, float epsilon,
+               const Tensor& y, const Tensor& mean, const Tensor& rstd) {
+  const std::int64_t rows = rows_of(x), cols = columns_of(x);
+  require(floats({&x, &gain, &bias, &y}) && y.size() == x.size() && gain.size() == cols &&
+              bias.size() == cols && float_or_none(mean, rows) && float_or_none(rstd, rows),
+          "layernorm", {&x, &gain, &bias, &y, &mean, &rstd});
+  kernels_of(x).layernorm_forward(DType::kF32,
+                                  {.rows = rows,
+                                   .cols = cols,
+                                   .epsilon = epsilon,
+                                   .x = x.data(),
+                                   .gain = gain.data(),
+                                   .bias = bias.data(),
+                                   .y = y.data(),
+                                   .mean = mean.defined() ? mean.as<float>() : nullptr,
+                                   .rstd = rstd.defined() ? rstd.as<float>() : nullptr});
+}
+
+void layernorm_backward(const Tensor& x, const Tensor& gain, const Tensor& mean, const Tensor& rstd,
+                        const Tensor& dy, const LayerNormGradients& gradients) {
+  const std::int64_t rows = rows_of(x), cols = columns_of(x);
+  require(
+      floats({&x, &gain, &mean, &rstd, &dy, &gradients.dx, &gradients.dgain, &gradients.dbias}) &&
+          dy.size() == x.size() && gradients.dx.size() == x.size() && gain.size() == cols &&
+          mean.size() == rows && rstd.size() == rows && gradients.dgain.size() == cols &&
+          gradients.dbias.size() == cols && float_or_none(gradients.residual, x.size()),
+      "layernorm_backward", {&x, &gain, &mean, &rstd, &dy, &gradients.dx});
+  kernels_of(x).layernorm_backward(DType::kF32, {.rows = rows,
+                                                 .cols = cols,
+                                                 .x = x.data(),
+                                                 .gain = gain.data(),
+                                                 .dy = dy.data(),
+                                                 .residual = data_or_null(gradients.residual),
+                                                 .mean = mean.as<float>(),
+                                                 .rstd = rstd.as<float>(),
+                                                 .dx = gradients.dx.data(),
+                                                 .dgain = gradients.dgain.data(),
+                                                 .dbias = gradients.dbias.data()});
+}
+
+void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx) {
+  require(floats({&x, &dy, &dx}) && dy.size() == x.size() && dx.size() == x.size(), "gelu_backward",
+          {&x, &dy, &dx});
+  kernels_of(x).gelu_backward(DType::kF32, x.data(), dy.data(), dx.data(), x.size());
+}
+
+void dropout_add(const Tensor& x, const Tensor& residual, const Tensor& out,
+                 const Dropout& dropout) {
+  require(floats({&x, &out}) && x.shape().size() == 3 && out.shape() == x.shape() &&
+              float_or_none(residual, x.size()),
+          "dropout_add", {&x, &residual, &out});
+  kernels_of(x).dropout_add(DType::kF32, {.batch = x.dim(0),
+                                          .rows = x.dim(1),
+                                          .cols = x.dim(2),
+                                          .x = x.data(),
+                                          .residual = data_or_null(residual),
+                                          .out = out.data(),
+                                          .dropout = dropout});
+}
+
+void sum_rows(const Tensor& x, const Tensor& out) {
+  require(floats({&x, &out}) && out.size() == columns_of(x), "sum_rows", {&x, &out});
+  kernels_of(x).sum_rows(DType::kF32, x.data(), out.data(), rows_of(x), columns_of(x));
+}
+
+void add(const Tensor& x, const Tensor& y) {
+  require(floats({&x, &y}) && x.size() == y.size(), "add", {&x, &y});
+  kernels_of(x).add(DType::kF32, x.data(), y.data(), x.size());
+}
+
+void embedding(const Tensor& tokens, const Tensor& position_ids, const Tensor& words,
+               std::int64_t first, const Tensor& positions, const Tensor& out) {
+  const std::int64_t count = rows_of(out), cols = columns_of(out);
+  require(floats({&words, &out}) && words.dim(1) == cols && integers(tokens, count) &&
+              integers(position_ids, count) &&
+              (!positions.defined() || (floats({&positions}) && positions.dim(1) == cols)),
+          "embedding", {&tokens, &position_ids, &words, &positions, &out});
+  kernels_of(out).embedding_forward(DType::kF32, {.count = count,
+                                                  .cols = cols,
+                                                  .first = first,
+                                                  .rows = words.dim(0),
+                                                  .tokens = tokens.as<std::int32_t>(),
+                                                  .position_ids = position_ids.as<std::int32_t>(),
+                                                  .words = words.data(),
+                                                  .positions = data_or_null(positions),
+                                                  .out = out.data()});
+}
+
+void embedding_backward(const Tensor& tokens, const Tensor& position_ids, const Tensor& dy,
+                        std::int64_t first, const Tensor& dwords, const Tensor& dpositions) {
+  const std::int64_t count = rows_of(dy), cols = columns_of(dy);
+  require(floats({&dy, &dwords, &dpositions}) && integers(tokens, count) &&
+              integers(position_ids, count) && dwords.dim(1) == cols && dpositions.dim(1) == cols,
+          "embedding_backward", {&tokens, &position_ids, &dy, &dwords, &dpositions});
+  kernels_of(dy).embedding_backward(DType::kF32, {.count = count,
+                                                  .cols = cols,
+                                                  .first = first,
+                                                  .rows = dwords.dim(0),
+                                                  .tokens = tokens.as<std::int32_t>(),
+                                                  .position_ids = position_ids.as<std::int32_t>(),
+                                                  .dy = dy.data(),
+                                                  .dwords = dwords.data(),
+                                                  .dpositions = dpositions.data()});
+}
+
+void cross_entropy_max(const Tensor& logits, const Tensor& max) {
+  require(floats({&logits, &max}) && max.size() == rows_of(logits), "cross_entropy_max",
+          {&logits, &max});
+  kernels_of(logits).cross_entropy_max(DType::kF32, {.rows = rows_of(logits),
+                                                     .cols = columns_of(logits),
+                                                     .ld = columns_of(logits),
+                                                     .logits = logits.data(),
+                                                     .max = max.as<float>()});
+}
+
+void cross_entropy_sum(const Tensor& logits, std::int64_t first, const Tensor& labels,
+                       const Tensor& max, Exponentials exponentials, const Tensor& sum,
+                       const Tensor& target) {
+  const std::int64_t rows = rows_of(logits);
+  require(floats({&logits, &max, &sum, &target}) && integers(labels, rows) && max.size() == rows &&
+              sum.size() == rows && target.size() == rows,
+          "cross_entropy_sum", {&logits, &labels, &max, &sum, &target});
+  kernels_of(logits).cross_entropy_sum(DType::kF32,
+                                       {.rows = rows,
+                                        .cols = columns_of(logits),
+                                        .ld = columns_of(logits),
+                                        .first = first,
+                                        .logits = logits.data(),
+                                        .keep_exp = exponentials == Exponentials::kKept,
+                                        .labels = labels.as<std::int32_t>(),
+                                        .max = max.as<float>(),
+                                        .sum = sum.as<float>(),
+                                        .target = target.as<float>()});
+}
+
+void cross_entropy_grad(const Tensor& logits, std::int64_t first, const Tensor& labels,
+                        const Tensor& sum, const Tensor& weight) {
+  const std::int64_t rows = rows_of(logits);
+  require(floats({&logits, &sum, &weight}) && integers(labels, rows) && sum.size() == rows &&
+              weight.size() == rows,
+          "cross_entropy_grad", {&logits, &labels, &sum, &weight});
+  kernels_of(logits).cross_entropy_grad(DType::kF32, {.rows = rows,
+                                                      .cols = columns_of(logits),
+                                                      .ld = columns_of(logits),
+                                                      .first = first,
+                                                      .logits = logits.data(),
+                                                      .labels = labels.as<std::int32_t>(),
+                                                      .sum = sum.as<float>(),
+                                                      .weight = weight.as<float>()});
+}
+
+void adam(const Tensor& parameter, const Tensor& exp_avg, const Tensor& exp_avg_sq,
+          const Tensor& gradient, bool decay, const Tensor& scalars) {
+  const std::int64_t count = parameter.size();
+  require(floats({&parameter, &exp_avg, &exp_avg_sq, &gradient}) && exp_avg.size() == count &&
+              exp_avg_sq.size() == count && gradient.size() == count &&
+              scalars.bytes() == static_cast<std::int64_t>(sizeof(AdamScalars)),
+          "adam", {&parameter, &exp_avg, &exp_avg_sq, &gradient, &scalars});
+  kernels_of(parameter).adam({.count = count,
+                              .parameter = parameter.as<float>(),
+                              .exp_avg = exp_avg.as<float>(),
+                              .exp_avg_sq = exp_avg_sq.as<float>(),
+                              .gradient = gradient.as<float>(),
+                              .decay = decay,
+                              .zero_gradient = true,
+                              .scalars = scalars.as<AdamScalars>()});
+}
+
+double sum_squares(const Tensor& x) {
+  require(floats({&x}), "sum_squares", {&x});
+  return kernels_of(x).sum_squares(DType::kF32, x.data(), x.size());
+}
+
+std::int64_t find_not_finite(const Tensor& x) {
+  require(floats({&x}), "find_not_finite", {&x});
+  return kernels_of(x).find_not_finite(DType::kF32, x.data(), x.size());
+}
+
+void argmax(const Tensor& x, std::int64_t* out) {
+  require(floats({&x}), "argmax", {&x});
+  kernels_of(x).argmax(DType::kF32, x.data(), out, rows_of(x), columns_of(x));
+}
+
+void normal_fill(const Tensor& x, const Shape& global_shape, const Shape& offset,
+                 std::uint32_t seed, std::uint64_t tensor, double std) {
+  const bool matrix = global_shape.size() == 2;
+  require(floats({&x}) && global_shape.size() == x.shape().size() &&
+              offset.size() == global_shape.size() && global_shape.size() <= 2,
+          "normal_fill", {&x});
+  kernels_of(x).normal_fill({.global_cols = matrix ? global_shape[1] : 1,
+                             .row_offset = offset[0],
+                             .col_offset = matrix ? offset[1] : 0,
+                             .rows = x.dim(0),
+                             .cols = matrix ? x.dim(1) : 1,
+                             .seed = seed,
+                             .tensor = tensor,
+                             .std = static_cast<float>(std),
+                             .out = x.data()});
+}
+
+}  // namespace mt
