@@ -1,0 +1,87 @@
+// mt-reshard: a Hugging Face GPT-2 directory, or a checkpoint, into a new checkpoint.
+#include <string>
+#include <vector>
+
+#include "base/commit.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "cmd/run_main.h"
+#include "comm/communicator.h"
+#include "convert/copy_checkpoint.h"
+#include "convert/hugging_face.h"
+
+namespace {
+
+struct ReshardOptions {
+  std::vector<std::string> paths;
+  std::string load_dir, save_dir;
+  bool force = false;
+  mt::TokenizerOptions tokenizer;
+
+  void add_to(mt::Options& options) {
+    options.add_positional(&paths, "SRC DST", 2,
+                           "what is read, and the checkpoint that is written");
+    options.section("Conversion");
+    options.add("load-dir", &load_dir, "DIR", "SRC, as Megatron-LM's users write it");
+    options.add("save-dir", &save_dir, "DIR", "DST, as Megatron-LM's users write it");
+    options.add("force", &force, "replace DST if it is a checkpoint");
+    tokenizer.add_to(options);
+  }
+
+  // Source and destination, from words or options.
+  void resolve() {
+    const std::size_t named = (load_dir.empty() ? 0U : 1U) + (save_dir.empty() ? 0U : 1U);
+    if (paths.size() + named != 2) {
+      throw mt::UsageError(mt::cat("expected a source and a destination, found ",
+                                   paths.size() + named, " of the two"));
+    }
+    std::size_t next = 0;
+    if (load_dir.empty()) load_dir = paths[next++];
+    if (save_dir.empty()) save_dir = paths[next];
+  }
+};
+
+void check_destination(const std::string& path, bool force) {
+  if (!mt::exists(path)) return;
+  if (!force) {
+    throw mt::UsageError(
+        mt::cat(mt::printable(path), " exists; --force replaces it if it is a checkpoint"));
+  }
+  if (!mt::exists(path + "/manifest.json")) {
+    throw mt::UsageError(mt::cat(mt::printable(path),
+                                 " exists and is no checkpoint (it has no manifest.json), so "
+                                 "--force does not replace it"));
+  }
+}
+
+int run(ReshardOptions& options) {
+  options.resolve();
+  check_destination(options.save_dir, options.force);
+  const auto world = mt::make_single_communicator();
+  if (mt::is_hugging_face(options.load_dir)) {
+    mt::import_hugging_face(options.load_dir, options.save_dir, options.tokenizer, *world,
+                            options.force);
+    return 0;
+  }
+  if (!options.tokenizer.vocab_file.empty() || !options.tokenizer.merge_file.empty()) {
+    throw mt::UsageError("--vocab-file: a checkpoint's tokenizer is copied, not replaced");
+  }
+  mt::copy_checkpoint(options.load_dir, options.save_dir, *world, options.force);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ReshardOptions options;
+  return mt::run_main(
+      {.name = "mt-reshard",
+       .usage = "[OPTION]... SRC DST",
+       .description =
+           "Writes the checkpoint DST from SRC: a directory of Hugging Face's with a GPT-2 "
+           "(config.json and safetensors), or a checkpoint or training run of this suite. Every "
+           "tensor is accounted for, or nothing is written. Example: mt-reshard hf/gpt2 gpt2",
+       .add_options = [&](mt::Options& table) { options.add_to(table); },
+       .run = [&](const mt::Options&, const mt::RunContext&) { return run(options); }},
+      argc, argv);
+}

@@ -1,0 +1,16 @@
+// A checkpoint written anew: load and save, tensor by tensor under global names and shapes.
+#pragma once
+
+#include <string>
+
+#include "comm/communicator.h"
+
+namespace mt {
+
+// Reads the checkpoint that `source` means (find_checkpoint), every hash verified, and writes all
+// of it (weights, optimizer and training state, tokenizer) to `destination`. Needs memory for all
+// tensors at once. Throws as save_checkpoint and CheckpointReader do.
+void copy_checkpoint(const std::string& source, const std::string& destination,
+                     const Communicator& world, bool replace);
+
+}  // namespace mt
