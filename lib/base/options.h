@@ -1,11 +1,16 @@
 // One table of options drives the command line, the configuration file (--config FILE, same names),
-// --help,
-// --print-config and the check of the man page. Command line over file over default. Underscores
-// are accepted for dashes; unknown names are refused with the nearest known one.
+// --help, --print-config and the check of the man page. Command line over file over default.
+// Underscores are accepted for dashes; unknown names are refused with the nearest known one, and an
+// option that takes one value is refused when one source gives it twice. A value that begins with
+// -- needs the form --name=value; words after -- are never options.
+//
+// A configuration file has lines `name = value`; # begins a comment; words with spaces or odd bytes
+// stand in double quotes with the escapes \" \\ \n \t \xNN; a list's words are separated by spaces.
 //
 // Components own their option structs and register each field once:
-//   void AdamOptions::add_to(Options& options) { options.add("adam-beta1", &beta1, "F", "decay of
-//   the first moment"); }
+//   void AdamOptions::add_to(Options& options) {
+//     options.add("adam-beta1", &beta1, "F", "decay of the first moment");
+//   }
 #pragma once
 
 #include <cstdint>
@@ -47,9 +52,8 @@ class Options {
   // Words that are not options. At most `most` are taken; value_name stands in --help.
   void add_positional(std::vector<std::string>* field, const std::string& value_name,
                       std::size_t most, const std::string& help);
-  // Another spelling of an option with one value or of a flag; with `value` the alias is a flag
-  // that sets that value
-  // (--bf16 for --precision bf16).
+  // Another spelling of an option; with `value` the alias is a flag that sets that value (--bf16
+  // for --precision bf16).
   void add_alias(const std::string& alias, const std::string& name, const std::string& value = "");
 
   // What became of the command line: kRun, or a wish that was fulfilled on `out` (--help,
@@ -64,20 +68,19 @@ class Options {
   // True if the option was given on the command line or in the file, so that its value is a wish
   // and not a default.
   [[nodiscard]] bool given(const std::string& name) const;
-  // --quiet and --verbose, which every program has. The later one wins.
+  // --quiet and --verbose, which every program has. With both, --quiet wins.
   [[nodiscard]] bool quiet() const;
   [[nodiscard]] bool verbose() const;
   // The long names, in the order of registration, without dashes: for the test of the stored list.
   [[nodiscard]] std::vector<std::string> names() const;
-  // "name = value" lines that, as a --config file, reproduce the options as they stand.
+  // Lines "name = value" that, as a --config file, reproduce the options as they stand; those that
+  // were not given are behind a #, so that given() comes out the same.
   [[nodiscard]] std::string config_text() const;
 
+  struct Table;  // base/options_table.h
+
  private:
-  struct Table;
   std::unique_ptr<Table> table_;
 };
-
-// What every program prints for --version after its name and number: compiler, MPI, HDF5, kernel
-// set. Each line is given by the caller, since base may not include those libraries.
 
 }  // namespace mt
