@@ -1,0 +1,76 @@
+#include "train/metrics.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace mt {
+
+namespace {
+
+constexpr std::uint64_t kLargestMetricsFile = std::uint64_t{4} << 30;
+
+EnvironmentError failed(const char* what, const std::string& path) {
+  return EnvironmentError(cat("--metrics ", path, ": ", what, ": ", std::strerror(errno)));
+}
+
+// How many bytes of the file to keep: whole lines up to and including `iteration`.
+std::uint64_t sound_bytes(const std::string& path, std::int64_t iteration) {
+  const std::string text = read_file(path, kLargestMetricsFile);
+  std::uint64_t kept = 0;
+  std::int64_t number = 1;
+  while (kept < text.size()) {
+    const std::size_t end = text.find('\n', kept);
+    const std::string where = cat("--metrics ", path, ": line ", number);
+    if (end == std::string::npos) {  // a line that was cut when the process died
+      if (text[kept] != '{') throw DataError(where + ": is no line of metrics");
+      break;
+    }
+    const Json line = parse_json(std::string_view(text).substr(kept, end - kept), where);
+    if (json_int(line, "step", where) > iteration) break;
+    kept = end + 1;
+    ++number;
+  }
+  return kept;
+}
+
+}  // namespace
+
+MetricsLog::MetricsLog(const std::string& path, Start start, std::int64_t iteration) : path_(path) {
+  file_ = FileDescriptor(
+      path == "-" ? ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
+                  : ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (!file_.valid()) throw failed("cannot open", path);
+  struct stat status {};
+  if (::fstat(file_.get(), &status) != 0) throw failed("cannot inspect", path);
+  regular_ = S_ISREG(status.st_mode) && path != "-";
+  if (!regular_ || status.st_size == 0) return;
+  if (start == Start::kNew) {
+    throw UsageError(
+        cat("--metrics ", path, ": exists and this run does not continue it; name another file"));
+  }
+  if (::ftruncate(file_.get(), static_cast<off_t>(sound_bytes(path, iteration))) != 0) {
+    throw failed("cannot cut", path);
+  }
+}
+
+void MetricsLog::write(const Json& line) {
+  if (!active()) return;
+  const std::string bytes = json_line(line) + "\n";
+  write_fully(file_.get(), bytes.data(), bytes.size(), "--metrics " + path_);
+}
+
+void MetricsLog::synchronise() {
+  if (active() && regular_) sync_file(file_.get(), path_);
+}
+
+void MetricsLog::close() {
+  if (active()) file_.close("--metrics " + path_);
+}
+
+}  // namespace mt

@@ -1,0 +1,38 @@
+// Metrics as JSON lines: one object a line, numbers that round-trip, appended with one write each.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/commit.h"
+#include "base/json.h"
+
+namespace mt {
+
+class MetricsLog {
+ public:
+  // What an existing regular file means: a resumed run cuts it behind the last line whose "step" is
+  // at most `iteration`, since the steps after it are done again; a new run refuses it.
+  enum class Start { kNew, kResume };
+
+  // No lines.
+  MetricsLog() = default;
+  // path "-" is stdout. Devices and pipes are just written to. Throws UsageError for an existing
+  // file with content (kNew), DataError for one that does not hold metrics, EnvironmentError.
+  MetricsLog(const std::string& path, Start start, std::int64_t iteration);
+
+  [[nodiscard]] bool active() const { return file_.valid(); }
+  // Appends a line. Throws EnvironmentError.
+  void write(const Json& line);
+  // Before a checkpoint is committed, so that no line before it is lost with the power.
+  void synchronise();
+  // Reports a late error of the system.
+  void close();
+
+ private:
+  FileDescriptor file_;
+  std::string path_;
+  bool regular_ = false;
+};
+
+}  // namespace mt

@@ -1,0 +1,157 @@
+#include "train/train_options.h"
+
+#include <limits>
+
+#include "base/error.h"
+
+namespace mt {
+
+namespace {
+
+void check_single(const std::vector<std::string>& words, const char* option) {
+  if (words.size() > 1) {
+    throw UsageError(cat("--", option, ": takes one token shard, found ", words.size(),
+                         " words (weighted blends of shards are not supported)"));
+  }
+}
+
+void check_positive(std::int64_t value, const char* option) {
+  if (value <= 0) throw UsageError(cat("--", option, " ", value, ": must be at least 1"));
+}
+
+void check_not_negative(std::int64_t value, const char* option) {
+  if (value < 0) throw UsageError(cat("--", option, " ", value, ": must not be negative"));
+}
+
+}  // namespace
+
+void DataOptions::add_to(Options& options) {
+  options.section("Data");
+  options.add("data-path", &data_path, "SHARD", "token shard, cut into parts by --split");
+  options.add("train-data-path", &train_data_path, "SHARD", "token shard for training, whole");
+  options.add("valid-data-path", &valid_data_path, "SHARD", "token shard for validation, whole");
+  options.add("test-data-path", &test_data_path, "SHARD", "token shard for the final test, whole");
+  options.add("split", &split, "A,B,C",
+              "weights of training, validation and test in --data-path, by whole documents");
+  options.add("seq-length", &seq_length, "N", "tokens of a sample");
+  options.add("full-validation", &full_validation,
+              "validate on every window of the validation part once, instead of --eval-iters");
+  options.add("reset-position-ids", &packing.reset_position_ids,
+              "positions start at 0 again after each end of document");
+  options.add("reset-attention-mask", &packing.reset_attention_mask,
+              "no attention across an end of document");
+  options.add("eod-mask-loss", &packing.eod_mask_loss,
+              "do not count the prediction that follows an end-of-document token");
+  options.add("vocab-file", &vocab_file, "FILE", "vocab.json; must be the shard's tokenizer");
+  options.add("merge-file", &merge_file, "FILE", "merges.txt; must be the shard's tokenizer");
+}
+
+void DataOptions::check() const {
+  check_single(data_path, "data-path");
+  check_single(train_data_path, "train-data-path");
+  check_single(valid_data_path, "valid-data-path");
+  check_single(test_data_path, "test-data-path");
+  const bool parts =
+      !train_data_path.empty() || !valid_data_path.empty() || !test_data_path.empty();
+  if (data_path.empty() && !parts) {
+    throw UsageError("no data: give --data-path, or --train-data-path and --valid-data-path");
+  }
+  if (!data_path.empty() && parts) {
+    throw UsageError(
+        "--data-path is cut by --split; it does not go together with --train-data-path, "
+        "--valid-data-path or --test-data-path");
+  }
+  if (parts && train_data_path.empty()) {
+    throw UsageError("--train-data-path is missing beside --valid-data-path or --test-data-path");
+  }
+  if (vocab_file.empty() != merge_file.empty()) {
+    throw UsageError("--vocab-file and --merge-file belong together: one of them is missing");
+  }
+}
+
+void RunOptions::add_to(Options& options) {
+  options.section("Training");
+  options.add("micro-batch-size", &micro_batch_size, "N", "samples that go through at once");
+  options.add("global-batch-size", &global_batch_size, "N",
+              "samples of one optimizer step; 0: the micro-batch size");
+  options.add("train-iters", &train_iters, "N", "optimizer steps of the whole run");
+  options.add("seed", &seed, "N", "of initial weights, dropout and the order of samples");
+  options.add_alias("random-seed", "seed");
+  options.add_choice("precision", &precision, {"fp32", "bf16", "fp16"}, "arithmetic");
+  options.add_alias("bf16", "precision", "bf16");
+  options.add_alias("fp16", "precision", "fp16");
+  options.section("Evaluation and reports");
+  options.add("eval-interval", &eval_interval, "N", "validate every N steps, and at the end");
+  options.add("eval-iters", &eval_iters, "N", "global batches of a validation; 0: none");
+  options.add("log-interval", &log_interval, "N", "a log line every N steps");
+  options.add("metrics", &metrics, "FILE", "append JSON lines to FILE; - is stdout");
+  options.section("Checkpoints");
+  options.add("save", &save, "DIR", "run folder in which iter_N folders appear");
+  options.add("load", &load, "DIR",
+              "run folder (its newest sound checkpoint) or checkpoint to go on from");
+  options.add("save-interval", &save_interval, "N", "save every N steps; 0: only at the end");
+  options.add("keep", &keep, "N", "remove all but the newest N checkpoints; 0: keep all");
+  options.add("exit-interval", &exit_interval, "N",
+              "stop when the step is a multiple of N (exit status 75 before the end)");
+  options.add("no-load-optim", &no_load_optim, "go on with moments that start at zero");
+  options.add("finetune", &finetune, "take only the weights of --load and start at iteration 0");
+  options.add("override-opt-param-scheduler", &override_opt_param_scheduler,
+              "on resuming, options of schedule and optimizer win over those of the checkpoint");
+}
+
+void RunOptions::check_options() const {
+  if (precision != "fp32") {
+    throw UsageError(cat("--precision ", precision, ": only fp32 is supported by this version"));
+  }
+  if (micro_batch_size <= 0) {
+    throw UsageError(cat("--micro-batch-size ", micro_batch_size, ": must be given, at least 1"));
+  }
+  if (seed < 0 || seed > std::numeric_limits<std::uint32_t>::max()) {
+    throw UsageError(cat("--seed ", seed, ": must lie in 0 ... 4294967295"));
+  }
+  check_positive(eval_interval, "eval-interval");
+  check_positive(log_interval, "log-interval");
+  check_not_negative(global_batch_size, "global-batch-size");
+  check_not_negative(eval_iters, "eval-iters");
+  check_not_negative(save_interval, "save-interval");
+  check_not_negative(keep, "keep");
+  check_not_negative(exit_interval, "exit-interval");
+  if (load.empty() && (no_load_optim || finetune)) {
+    throw UsageError(cat(finetune ? "--finetune" : "--no-load-optim", ": needs --load"));
+  }
+  if (save.empty() && (save_interval > 0 || keep > 0)) {
+    throw UsageError(cat(save_interval > 0 ? "--save-interval" : "--keep", ": needs --save"));
+  }
+}
+
+void RunOptions::check_sizes() {
+  if (global_batch_size == 0) global_batch_size = micro_batch_size;
+  if (const std::int64_t rest = global_batch_size % micro_batch_size; rest != 0) {
+    throw UsageError(cat("--global-batch-size ", global_batch_size,
+                         ": not divisible by --micro-batch-size ", micro_batch_size, ": ",
+                         global_batch_size, " = ", global_batch_size / micro_batch_size, " * ",
+                         micro_batch_size, " + ", rest));
+  }
+  if (train_iters <= 0) {
+    throw UsageError(cat("--train-iters ", train_iters, ": must be given, at least 1"));
+  }
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max() / global_batch_size;
+  if (train_iters > most || eval_iters > most) {
+    throw UsageError(cat("--global-batch-size ", global_batch_size, ": ",
+                         train_iters > most ? "--train-iters " : "--eval-iters ",
+                         train_iters > most ? train_iters : eval_iters,
+                         " times as many samples are more than 63 bits count"));
+  }
+}
+
+void TrainOptions::add_to(Options& options) {
+  options.section("Model");
+  model.add_to(options);
+  data.add_to(options);
+  run.add_to(options);
+  options.section("Optimizer");
+  schedule.add_to(options);
+  adam.add_to(options);
+}
+
+}  // namespace mt

@@ -1,0 +1,67 @@
+// What mt-train is told, besides the model, the optimizer and the schedule, whose options live with
+// them. Names and defaults are Megatron-LM's (arXiv:1909.08053 and its code) where it has them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/options.h"
+#include "data/gpt_batches.h"
+#include "model/config.h"
+#include "optim/adam.h"
+#include "optim/lr_schedule.h"
+
+namespace mt {
+
+// Where samples come from. One shard that is split, or a shard for each part.
+struct DataOptions {
+  std::vector<std::string> data_path;  // several words (a blend) are refused for now
+  std::vector<std::string> train_data_path, valid_data_path, test_data_path;
+  std::string split = "969,30,1";
+  bool full_validation = false;
+  std::int64_t seq_length = 0;
+  PackingOptions packing;
+  std::string vocab_file, merge_file;  // if given, their digest must be the shard's
+
+  void add_to(Options& options);
+  void check() const;
+};
+
+// The run: how long, how it is cut, what it reports, where it saves.
+struct RunOptions {
+  std::int64_t micro_batch_size = 0;
+  std::int64_t global_batch_size = 0;  // 0: the micro-batch size, resolved by check_sizes()
+  std::int64_t train_iters = 0;
+  std::int64_t seed = 1234;
+  std::string precision = "fp32";
+  std::int64_t eval_interval = 1000;
+  std::int64_t eval_iters = 100;
+  std::int64_t log_interval = 100;
+  std::string metrics;
+  std::string save, load;
+  std::int64_t save_interval = 0;  // 0: only at the end
+  std::int64_t keep = 0;           // 0: all
+  std::int64_t exit_interval = 0;  // 0: never
+  bool no_load_optim = false;
+  bool finetune = false;
+  bool override_opt_param_scheduler = false;
+
+  void add_to(Options& options);
+  // What the command line alone decides. Throws UsageError.
+  void check_options() const;
+  // Sizes, once those that a checkpoint supplies are in. Throws UsageError with the arithmetic.
+  void check_sizes();
+};
+
+struct TrainOptions {
+  ModelConfig model;
+  DataOptions data;
+  RunOptions run;
+  LrScheduleOptions schedule;
+  AdamOptions adam;
+
+  void add_to(Options& options);
+};
+
+}  // namespace mt

@@ -1,0 +1,144 @@
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "tensor/ops.h"
+
+namespace mt {
+
+namespace {
+
+enum class Draw { kDropout, kNothing };
+
+GptInput input_of(const GptBatch& batch, Draw draw) {
+  return {.batch = batch.batch,
+          .sequence = batch.sequence,
+          .tokens = batch.tokens.data(),
+          .position_ids = batch.position_ids.empty() ? nullptr : batch.position_ids.data(),
+          .first_key = batch.first_key.empty() ? nullptr : batch.first_key.data(),
+          .labels = batch.labels.data(),
+          .loss_weight = batch.loss_weight.data(),
+          .samples = draw == Draw::kDropout ? batch.samples.data() : nullptr};
+}
+
+}  // namespace
+
+std::string find_not_finite(const std::vector<Parameter*>& parameters) {
+  for (const Parameter* parameter : parameters) {
+    for (const Segment& segment : parameter->segments) {
+      if (find_not_finite(segment_rows(parameter->value, segment)) >= 0) return segment.name;
+    }
+  }
+  return "";
+}
+
+Trainer::Trainer(const TrainerSettings& settings, GptStage& model, Adam& optimizer)
+    : settings_(settings),
+      model_(model),
+      optimizer_(optimizer),
+      batches_(static_cast<std::size_t>(settings.global_batch_size / settings.micro_batch_size)),
+      saved_(model.make_saved()) {}
+
+void Trainer::fill(const Window& window, std::int64_t first, std::int64_t count, GptBatch& batch) {
+  const std::int64_t length = settings_.seq_length + 1;
+  windows_.resize(static_cast<std::size_t>(count * length));
+  samples_.resize(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    window(first + i, windows_.data() + i * length);
+    samples_[static_cast<std::size_t>(i)] = first + i;
+  }
+  make_gpt_batch(windows_.data(), count, settings_.seq_length, settings_.end_of_document,
+                 settings_.packing, samples_.data(), batch);
+}
+
+NumericError Trainer::not_finite(const char* what, double value, std::int64_t iteration) const {
+  const std::string weight = find_not_finite(model_.parameters());
+  return NumericError(
+      cat("iteration ", iteration + 1, ": the ", what, " is ", value, "; ",
+          weight.empty() ? "all weights are finite" : cat("weight ", weight, " is not finite")));
+}
+
+Trainer::Step Trainer::step(const GptDataset& data, std::int64_t iteration,
+                            std::int64_t first_sample) {
+  const Window window = [&](std::int64_t i, std::int32_t* out) { data.sample(i, out); };
+  double targets = 0;
+  for (std::size_t m = 0; m < batches_.size(); ++m) {
+    const auto first = first_sample + static_cast<std::int64_t>(m) * settings_.micro_batch_size;
+    fill(window, first, settings_.micro_batch_size, batches_[m]);
+    targets += batches_[m].weight_sum();
+  }
+  if (targets <= 0) {
+    throw DataError(cat("iteration ", iteration + 1, ": samples ", first_sample, " to ",
+                        first_sample + settings_.global_batch_size - 1,
+                        " hold no target that counts: end-of-document tokens only"));
+  }
+  double loss_sum = 0;
+  for (const GptBatch& batch : batches_) {
+    const GptInput input = input_of(batch, Draw::kDropout);
+    loss_sum += model_.forward(input, {}, settings_.seed, 1 / targets, *saved_).loss_sum;
+    if (!std::isfinite(loss_sum)) throw not_finite("loss", loss_sum, iteration);
+    model_.backward(input, {}, *saved_);
+  }
+  model_.finish_gradients();
+  Step result{.loss = loss_sum / targets, .lr = learning_rate(settings_.schedule, iteration)};
+  try {
+    result.grad_norm = optimizer_.gradient_norm();
+  } catch (const NumericError& error) {
+    throw NumericError(cat("iteration ", iteration + 1, ": ", error.what()));
+  }
+  if (!std::isfinite(result.grad_norm)) {
+    throw not_finite("gradient norm", result.grad_norm, iteration);
+  }
+  optimizer_.step(result.lr, result.grad_norm);
+  return result;
+}
+
+double Trainer::Evaluation::perplexity() const {
+  return std::exp(loss);
+}
+
+Trainer::Evaluation Trainer::evaluate(const GptDataset& data, std::int64_t batches,
+                                      const std::function<bool()>& stop) {
+  return evaluate_windows([&](std::int64_t i, std::int32_t* out) { data.sample(i, out); },
+                          batches * settings_.global_batch_size, stop);
+}
+
+Trainer::Evaluation Trainer::evaluate_all(const GptDataset& data,
+                                          const std::function<bool()>& stop) {
+  return evaluate_windows([&](std::int64_t i, std::int32_t* out) { data.ordered_sample(i, out); },
+                          data.ordered_samples(), stop);
+}
+
+Trainer::Evaluation Trainer::evaluate_windows(const Window& window, std::int64_t count,
+                                              const std::function<bool()>& stop) {
+  Evaluation result;
+  double sum = 0;
+  double targets = 0;
+  while (result.samples < count) {
+    if (stop()) return result;
+    const std::int64_t batch = std::min(settings_.micro_batch_size, count - result.samples);
+    fill(window, result.samples, batch, evaluated_);
+    nll_.resize(evaluated_.loss_weight.size());
+    model_.token_nll(input_of(evaluated_, Draw::kNothing), nll_.data());
+    for (std::size_t i = 0; i < nll_.size(); ++i) {
+      const double weight = evaluated_.loss_weight[i];
+      if (weight == 0) continue;
+      sum += weight * static_cast<double>(nll_[i]);
+      targets += weight;
+    }
+    result.samples += batch;
+  }
+  if (!std::isfinite(sum)) {
+    const std::string weight = find_not_finite(model_.parameters());
+    throw NumericError(cat("evaluation: the loss is ", sum,
+                           weight.empty() ? "" : cat("; weight ", weight, " is not finite")));
+  }
+  result.loss = targets > 0 ? sum / targets : 0;
+  result.targets = static_cast<std::int64_t>(targets);
+  result.complete = true;
+  return result;
+}
+
+}  // namespace mt

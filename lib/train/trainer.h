@@ -1,0 +1,84 @@
+// One optimizer step over a global batch, and the evaluation of a data set. The loop around them is
+// in train/training_run.h.
+//
+// The loss of a step is the sum over all counted tokens of the global batch divided by their
+// number, so that the micro-batch size enters nowhere: not the value, and (since gradients continue
+// one chain over micro-batches) not one bit of the update.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "data/gpt_batches.h"
+#include "model/gpt.h"
+#include "optim/adam.h"
+#include "optim/lr_schedule.h"
+
+namespace mt {
+
+struct TrainerSettings {
+  std::int64_t micro_batch_size = 0;
+  std::int64_t global_batch_size = 0;  // a multiple of it
+  std::int64_t seq_length = 0;
+  std::uint32_t seed = 0;  // of dropout
+  std::int32_t end_of_document = 0;
+  LrScheduleOptions schedule;  // resolved
+  PackingOptions packing;
+};
+
+class Trainer {
+ public:
+  // model and optimizer must outlive it.
+  Trainer(const TrainerSettings& settings, GptStage& model, Adam& optimizer);
+
+  struct Step {
+    double loss = 0;  // nats a token, before the update
+    double lr = 0;
+    double grad_norm = 0;  // before clipping
+  };
+  // Step `iteration` (from 0) on samples [first_sample, first_sample + global batch) of the data
+  // set. Throws NumericError, naming the iteration (counted from 1, as checkpoints are) and the
+  // tensor, for a loss or gradient that is not finite: then nothing was updated.
+  Step step(const GptDataset& data, std::int64_t iteration, std::int64_t first_sample);
+
+  struct Evaluation {
+    double loss = 0;           // nats a counted token
+    std::int64_t targets = 0;  // counted tokens
+    std::int64_t samples = 0;  // windows visited
+    bool complete = false;     // false: stopped in between
+    [[nodiscard]] double perplexity() const;
+  };
+  // The first batches * global_batch_size samples of the data set's own order, the same ones at
+  // every call. `stop` is asked between micro-batches. Throws NumericError for a loss that is not
+  // finite.
+  Evaluation evaluate(const GptDataset& data, std::int64_t batches,
+                      const std::function<bool()>& stop);
+  // Every window in stored order, once.
+  Evaluation evaluate_all(const GptDataset& data, const std::function<bool()>& stop);
+
+ private:
+  using Window = std::function<void(std::int64_t, std::int32_t*)>;
+  void fill(const Window& window, std::int64_t first, std::int64_t count, GptBatch& batch);
+  Evaluation evaluate_windows(const Window& window, std::int64_t count,
+                              const std::function<bool()>& stop);
+  [[nodiscard]] NumericError not_finite(const char* what, double value,
+                                        std::int64_t iteration) const;
+
+  TrainerSettings settings_;
+  GptStage& model_;
+  Adam& optimizer_;
+  // Reused in every step.
+  std::vector<GptBatch> batches_;  // the micro-batches of a global batch
+  GptBatch evaluated_;
+  std::vector<std::int32_t> windows_;  // of a micro-batch
+  std::vector<std::int64_t> samples_;
+  std::vector<float> nll_;
+  decltype(std::declval<const GptStage&>().make_saved()) saved_;
+};
+
+// The name of the first segment that holds a value which is not finite, or "".
+[[nodiscard]] std::string find_not_finite(const std::vector<Parameter*>& parameters);
+
+}  // namespace mt

@@ -1,0 +1,280 @@
+#include "train/training_run.h"
+
+#include <sys/resource.h>
+
+#include <chrono>
+#include <csignal>
+#include <iomanip>
+#include <sstream>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "ckpt/parameters.h"
+
+namespace mt {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+std::int64_t minor_faults() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+std::string digits(double value, int precision) {
+  std::ostringstream out;
+  out << std::setprecision(precision) << value;
+  return out.str();
+}
+
+TrainerSettings trainer_settings(const TrainingStart& start) {
+  return {.micro_batch_size = start.options.run.micro_batch_size,
+          .global_batch_size = start.options.run.global_batch_size,
+          .seq_length = start.options.data.seq_length,
+          .seed = static_cast<std::uint32_t>(start.options.run.seed),
+          .end_of_document = start.data->shard().end_of_document(),
+          .schedule = start.options.schedule,
+          .packing = start.options.data.packing};
+}
+
+}  // namespace
+
+TrainingRun::TrainingRun(TrainingStart start, const Communicator& world, Pool& pool,
+                         std::function<int()> stop_requested)
+    : start_(std::move(start)),
+      world_(world),
+      pool_(pool),
+      stop_requested_(std::move(stop_requested)),
+      model_(start_.options.model,
+             StageRange{.first_layer = 0, .last_layer = start_.options.model.num_layers}, world,
+             pool, Use::kTraining),
+      optimizer_(start_.options.adam, model_.parameters(), world, pool),
+      trainer_(trainer_settings(start_), model_, optimizer_) {
+  if (start_.checkpoint) {
+    load();
+  } else {
+    model_.initialize(static_cast<std::uint32_t>(start_.options.run.seed));
+  }
+  const RunOptions& run = start_.options.run;
+  if (!run.save.empty()) retain_checkpoints(run.save, 0);  // sweeps what dead savers left
+  if (!run.metrics.empty()) {
+    const bool resumed = !run.load.empty() && !run.finetune;
+    metrics_ =
+        MetricsLog(run.metrics, resumed ? MetricsLog::Start::kResume : MetricsLog::Start::kNew,
+                   start_.state.iteration);
+  }
+  log_info(start_.data->summary());
+  log_info(cat(start_.options.model.parameter_count(), " parameters, global batch ",
+               run.global_batch_size, " (", run.global_batch_size / run.micro_batch_size, " x ",
+               run.micro_batch_size, ") of ", start_.options.data.seq_length, " tokens, ",
+               run.train_iters, " iterations"));
+}
+
+void TrainingRun::load() {
+  const CheckpointReader& reader = *start_.checkpoint;
+  const auto& parameters = model_.parameters();
+  load_parameters(reader, parameters, true);
+  if (const std::string name = find_not_finite(parameters); !name.empty()) {
+    throw NumericError(cat(reader.directory(), ": weight ", name, " is not finite"));
+  }
+  const RunOptions& run = start_.options.run;
+  if (run.finetune || run.no_load_optim) {
+    start_.state.optimizer_steps = 0;
+  } else {
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      load_segments(reader, *parameters[i], "exp_avg", optimizer_.exp_avg(i));
+      load_segments(reader, *parameters[i], "exp_avg_sq", optimizer_.exp_avg_sq(i));
+    }
+    optimizer_.set_steps(start_.state.optimizer_steps);
+  }
+  if (start_.same_folder) saved_iteration_ = start_.state.iteration;
+  log_info(cat(run.finetune ? "weights of " : "going on from ", reader.directory(),
+               run.no_load_optim ? " with moments that start at zero" : ""));
+  start_.checkpoint.reset();  // closes its files
+}
+
+bool TrainingRun::finished() const {
+  return start_.state.iteration >= start_.options.run.train_iters;
+}
+
+bool TrainingRun::validation_due() const {
+  const std::int64_t iteration = start_.state.iteration;
+  return start_.data->validation() != nullptr && start_.state.last_validation != iteration &&
+         (iteration % start_.options.run.eval_interval == 0 || finished());
+}
+
+int TrainingRun::run() {
+  const RunOptions& run = start_.options.run;
+  if (finished()) {
+    log_info(cat("iteration ", start_.state.iteration, " of ", run.train_iters, " is done"));
+  }
+  if (validation_due()) validate();  // one that a stop had cut short
+  while (!finished()) {
+    if (const int signal = stop_requested_(); signal != 0) return stop(signal);
+    step();
+    const std::int64_t iteration = start_.state.iteration;
+    if (stop_requested_() == 0 && validation_due()) validate();
+    if (const int signal = stop_requested_(); signal != 0 && (!finished() || validation_due())) {
+      return stop(signal);
+    }
+    const bool exit_here = run.exit_interval > 0 && iteration % run.exit_interval == 0;
+    const bool save_here = run.save_interval > 0 && iteration % run.save_interval == 0;
+    if (save_here || exit_here || finished()) save();
+    if (exit_here && !finished()) {
+      log_info(cat("stopping at iteration ", iteration, " (--exit-interval)", left()));
+      metrics_.close();
+      return static_cast<int>(ExitStatus::kRequeue);
+    }
+  }
+  progress("");
+  if (validation_due()) return stop(stop_requested_());
+  metrics_.close();
+  return static_cast<int>(ExitStatus::kDone);
+}
+
+int TrainingRun::stop(int signal) {
+  progress("");
+  save();
+  metrics_.close();
+  log_info(cat("stopped by signal ", signal, " at iteration ", start_.state.iteration, left()));
+  const bool requeue = signal != SIGINT && !start_.options.run.save.empty();
+  return requeue ? static_cast<int>(ExitStatus::kRequeue) : 128 + signal;
+}
+
+void TrainingRun::step() {
+  TrainingState& state = start_.state;
+  const auto begin = Clock::now();
+  const std::int64_t faults = minor_faults();
+  Trainer::Step done;
+  try {
+    done = trainer_.step(start_.data->train(), state.iteration, state.consumed_samples);
+  } catch (const NumericError& error) {
+    throw NumericError(cat(error.what(), left()));
+  }
+  ++state.iteration;
+  state.consumed_samples += start_.options.run.global_batch_size;
+  state.optimizer_steps = optimizer_.steps();
+  report(done, seconds_since(begin), minor_faults() - faults);
+}
+
+void TrainingRun::report(const Trainer::Step& step, double seconds, std::int64_t minor_faults) {
+  const TrainOptions& options = start_.options;
+  const TrainingState& state = start_.state;
+  const std::int64_t length = options.data.seq_length;
+  const double rate = static_cast<double>(options.run.global_batch_size * length) / seconds;
+  const double flops = rate * options.model.training_flops_per_token(length);
+  if (metrics_.active()) {
+    const MemoryUse memory = pool_.use();
+    metrics_.write({{"step", state.iteration},
+                    {"samples", state.consumed_samples},
+                    {"tokens", state.consumed_samples * length},
+                    {"loss", step.loss},
+                    {"lr", step.lr},
+                    {"grad_norm", step.grad_norm},
+                    {"tokens_per_second", rate},
+                    {"model_flops_per_second", flops},
+                    {"peak_memory_bytes", memory.peak_total},
+                    {"system_allocations", memory.system_allocations},
+                    {"minor_faults", minor_faults}});
+  }
+  const std::int64_t now =
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch())
+          .count();
+  const bool log = state.iteration % options.run.log_interval == 0 || finished();
+  if (!log && now - progress_shown_ < 100) return;
+  const std::string text =
+      cat("iteration ", state.iteration, "/", options.run.train_iters, ": loss ",
+          digits(step.loss, 5), ", lr ", digits(step.lr, 4), ", gradient norm ",
+          digits(step.grad_norm, 4), ", ", digits(seconds * 1e3, 4), " ms, ",
+          static_cast<std::int64_t>(rate), " tokens/s, ", digits(flops * 1e-9, 4), " GFLOP/s");
+  if (log) {
+    log_info(text);
+  } else {
+    progress(text);
+    progress_shown_ = now;
+  }
+}
+
+void TrainingRun::validate() {
+  bool complete = evaluate_part("validation", *start_.data->validation());
+  if (complete && finished() && start_.data->test() != nullptr) {
+    complete = evaluate_part("test", *start_.data->test());
+  }
+  if (complete) start_.state.last_validation = start_.state.iteration;
+}
+
+bool TrainingRun::evaluate_part(const char* name, const GptDataset& data) {
+  const auto stop = [&] { return stop_requested_() != 0; };
+  Trainer::Evaluation result;
+  try {
+    result = start_.options.data.full_validation
+                 ? trainer_.evaluate_all(data, stop)
+                 : trainer_.evaluate(data, start_.options.run.eval_iters, stop);
+  } catch (const NumericError& error) {
+    throw NumericError(
+        cat("iteration ", start_.state.iteration, ": ", name, " ", error.what(), left()));
+  }
+  if (!result.complete) return false;
+  const std::string key = name;
+  metrics_.write({{"step", start_.state.iteration},
+                  {key + "_loss", result.loss},
+                  {key + "_perplexity", result.perplexity()},
+                  {key + "_tokens", result.targets},
+                  {key + "_samples", result.samples}});
+  log_info(cat("iteration ", start_.state.iteration, ": ", name, " loss ", digits(result.loss, 6),
+               ", perplexity ", digits(result.perplexity(), 6), " over ", result.targets,
+               " tokens in ", result.samples, " samples"));
+  return true;
+}
+
+void TrainingRun::save() {
+  const RunOptions& run = start_.options.run;
+  const TrainingState& state = start_.state;
+  if (run.save.empty() || saved_iteration_ == state.iteration) return;
+  const auto& parameters = model_.parameters();
+  if (const std::string name = find_not_finite(parameters); !name.empty()) {
+    throw NumericError(cat("iteration ", state.iteration, ": weight ", name,
+                           " is not finite; nothing is saved", left()));
+  }
+  CheckpointContent content;
+  content.iteration = state.iteration;
+  content.model = start_.options.model.to_json();
+  content.training = state.to_json();
+  content.weights = parameter_boxes(parameters);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    append_boxes(*parameters[i], optimizer_.exp_avg(i), "exp_avg", content.optimizer);
+    append_boxes(*parameters[i], optimizer_.exp_avg_sq(i), "exp_avg_sq", content.optimizer);
+  }
+  const TokenizerFiles& tokenizer = start_.data->shard().tokenizer_files();
+  if (!tokenizer.empty()) {
+    content.files = {{"tokenizer/vocab.json", tokenizer.vocab},
+                     {"tokenizer/merges.txt", tokenizer.merges}};
+  }
+  content.tokenizer_digest = to_hex(start_.data->shard().tokenizer_digest());
+  const std::string directory = iteration_directory(run.save, state.iteration);
+  const auto begin = Clock::now();
+  try {
+    metrics_.synchronise();
+    save_checkpoint(directory, content, world_, start_.same_folder);
+    saved_iteration_ = state.iteration;
+    retain_checkpoints(run.save, run.keep);
+  } catch (const EnvironmentError& error) {
+    throw EnvironmentError(cat(error.what(), left()));
+  }
+  log_info(cat("saved ", directory, " in ", digits(seconds_since(begin), 3), " s"));
+}
+
+std::string TrainingRun::left() const {
+  if (saved_iteration_ < 0) return "; no checkpoint of this run is left to resume from";
+  return cat("; iteration ", saved_iteration_, " is left to resume from in ",
+             iteration_directory(start_.options.run.save, saved_iteration_));
+}
+
+}  // namespace mt

@@ -1,0 +1,245 @@
+#include "train/training_start.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <iomanip>
+#include <limits>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace mt {
+
+namespace {
+
+bool same_path(const std::string& a, const std::string& b) {
+  std::error_code ignored;
+  return std::filesystem::weakly_canonical(a, ignored) ==
+         std::filesystem::weakly_canonical(b, ignored);
+}
+
+// The highest iteration that has a folder in a run, damaged or not; -1: none.
+std::int64_t newest_iteration(const std::string& run) {
+  std::int64_t newest = -1;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(run, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind("iter_", 0) != 0) continue;
+    std::int64_t iteration = 0;
+    const char* end = name.data() + name.size();
+    const auto parsed = std::from_chars(name.data() + 5, end, iteration);
+    if (parsed.ec == std::errc() && parsed.ptr == end) newest = std::max(newest, iteration);
+  }
+  if (error) throw EnvironmentError(cat("--save ", run, ": cannot list: ", error.message()));
+  return newest;
+}
+
+std::string gib(double bytes) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(bytes < 1024.0 * (1U << 30) ? 2 : 0) << bytes / (1U << 30)
+      << " GiB";
+  return out.str();
+}
+
+void find_weights(TrainingStart& start) {
+  const RunOptions& run = start.options.run;
+  if (run.load.empty()) return;
+  const bool anew = !run.save.empty() && same_path(run.save, run.load);
+  const FoundCheckpoint found = find_checkpoint(run.load);
+  if (found.absent) {
+    if (!anew || run.finetune) {
+      throw EnvironmentError(cat("--load ", run.load, ": holds no checkpoint"));
+    }
+    log_info(cat("--load ", run.load, ": no checkpoint yet, starting anew"));
+    return;
+  }
+  start.same_folder = anew && !run.finetune;
+  start.checkpoint.emplace(found.directory);
+}
+
+// The state of the checkpoint and the options that follow from it.
+void resume(TrainingStart& start, const Options& given) {
+  const CheckpointReader& reader = *start.checkpoint;
+  const std::string& where = reader.directory();
+  if (reader.training().is_null()) {
+    throw DataError(cat("--load ", where,
+                        ": holds weights and no state of training; --finetune starts from them"));
+  }
+  start.state = TrainingState::from_json(reader.training(), cat(where, "/manifest.json: training"));
+  if (start.state.iteration != reader.iteration()) {
+    throw DataError(cat(where, ": training state of iteration ", start.state.iteration,
+                        " in a checkpoint of iteration ", reader.iteration()));
+  }
+  resume_options(start.state, where, given, start.options);
+  if (start.options.run.train_iters < start.state.iteration) {
+    throw UsageError(cat("--train-iters ", start.options.run.train_iters, ": checkpoint ", where,
+                         " has done ", start.state.iteration, " already"));
+  }
+}
+
+void take_model(TrainingStart& start, const Options& given) {
+  ModelConfig& model = start.options.model;
+  if (!start.checkpoint) {
+    if (!given.given("max-position-embeddings")) {
+      model.max_position_embeddings = start.options.data.seq_length;
+    }
+    return;
+  }
+  const std::string where = start.checkpoint->directory() + "/manifest.json: model";
+  const double hidden_dropout = model.hidden_dropout;
+  const double attention_dropout = model.attention_dropout;
+  model = reconcile(ModelConfig::from_json(start.checkpoint->model(), where), model, given);
+  model.hidden_dropout = hidden_dropout;  // these belong to training
+  model.attention_dropout = attention_dropout;
+}
+
+// The sizes of the model against the data.
+void check_fit(TrainingStart& start) {
+  ModelConfig& model = start.options.model;
+  const TokenShardReader& shard = start.data->shard();
+  if (start.checkpoint) {
+    const std::string& where = start.checkpoint->directory();
+    const std::string digest = to_hex(shard.tokenizer_digest());
+    const std::string& carried = start.checkpoint->tokenizer_digest();
+    if (!carried.empty() && carried != digest) {
+      throw DataError(cat(shard.path(), ": made with tokenizer ", digest, ", but checkpoint ",
+                          where, " with ", carried));
+    }
+    if (shard.vocab_size() > model.vocab_size) {
+      throw DataError(cat(shard.path(), ": has a vocabulary of ", shard.vocab_size(),
+                          ", but checkpoint ", where, " of ", model.vocab_size));
+    }
+  } else {
+    model.vocab_size = shard.vocab_size();
+  }
+  model.check();
+  if (start.options.data.seq_length > model.max_position_embeddings) {
+    throw UsageError(cat("--seq-length ", start.options.data.seq_length,
+                         ": longer than --max-position-embeddings ",
+                         model.max_position_embeddings));
+  }
+}
+
+void check_memory(const TrainOptions& options) {
+  const std::int64_t micro = options.run.micro_batch_size;
+  const std::int64_t length = options.data.seq_length;
+  constexpr double kHostBytesPerToken = 28;  // five arrays of a batch, and the window
+  const double needed = static_cast<double>(options.model.training_bytes_estimate(micro, length)) +
+                        kHostBytesPerToken * static_cast<double>(options.run.global_batch_size) *
+                            static_cast<double>(length);
+  const auto available = static_cast<double>(available_memory());
+  if (needed <= available) return;
+  throw UsageError(cat("this run needs about ", gib(needed), " (", options.model.parameter_count(),
+                       " parameters, --micro-batch-size ", micro, ", --global-batch-size ",
+                       options.run.global_batch_size, ", --seq-length ", length, "), but ",
+                       gib(available), " of memory are available"));
+}
+
+void check_data(const TrainingStart& start) {
+  const DataIdentity& stored = start.state.data;
+  const DataIdentity& found = start.data->identity();
+  if (stored == found) return;
+  throw DataError(cat(start.data->shard().path(), ": the training part has ", found.tokens,
+                      " tokens in ", found.documents, " documents, fingerprint ", found.fingerprint,
+                      ", but checkpoint ", start.checkpoint->directory(), " was trained on ",
+                      stored.tokens, " in ", stored.documents, ", ", stored.fingerprint,
+                      "; --finetune starts a new run from its weights"));
+}
+
+void prepare_folder(TrainingStart& start) {
+  const std::string& save = start.options.run.save;
+  if (save.empty()) return;
+  if (!start.lock) {
+    make_directories(save);
+    start.lock.emplace(save);
+  }
+  const std::int64_t newest = newest_iteration(save);
+  if (newest > start.state.iteration && !start.same_folder) {
+    throw UsageError(
+        cat("--save ", save, ": holds iteration ", newest,
+            start.options.run.load.empty() || start.options.run.finetune
+                ? " of another run; --load goes on from it"
+                : cat(", later than ", start.state.iteration, " of --load ",
+                      start.checkpoint ? start.checkpoint->directory() : start.options.run.load)));
+  }
+  PendingFile probe(save + "/.probe", PendingFile::Existing::kReplace);  // removed unless committed
+  probe.write("mt-train can write here\n");
+  sync_file(probe.fd(), probe.temporary_path());
+}
+
+// What a checkpoint of this run will say.
+void fill_state(TrainingStart& start) {
+  const TrainOptions& options = start.options;
+  TrainingState& state = start.state;
+  state.train_iters = options.run.train_iters;
+  state.global_batch_size = options.run.global_batch_size;
+  state.seq_length = options.data.seq_length;
+  state.seed = options.run.seed;
+  state.hidden_dropout = options.model.hidden_dropout;
+  state.attention_dropout = options.model.attention_dropout;
+  state.schedule = options.schedule;
+  state.adam = options.adam;
+  state.packing = options.data.packing;
+  state.data = start.data->identity();
+}
+
+}  // namespace
+
+std::int64_t available_memory() {
+  auto available = static_cast<double>(std::numeric_limits<std::int64_t>::max());
+  std::ifstream meminfo("/proc/meminfo");
+  std::string key;
+  double kibibytes = 0;
+  while (meminfo >> key >> kibibytes) {
+    if (key == "MemAvailable:") available = kibibytes * 1024;
+    meminfo.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  double limit = 0;
+  double used = 0;
+  std::ifstream group_limit("/sys/fs/cgroup/memory.max");  // "max" where there is no limit
+  std::ifstream group_use("/sys/fs/cgroup/memory.current");
+  if (group_limit >> limit && group_use >> used) available = std::min(available, limit - used);
+  return available >= 9e18 ? std::numeric_limits<std::int64_t>::max()
+                           : static_cast<std::int64_t>(std::max(available, 0.0));
+}
+
+TrainingStart start_training(const TrainOptions& options, const Options& given) {
+  TrainingStart start;
+  start.options = options;
+  const RunOptions& run = start.options.run;
+  start.options.data.check();
+  run.check_options();
+  options.adam.check();
+  // Before the checkpoint is chosen, so that no other job adds one behind our back.
+  if (!run.save.empty() && exists(run.save)) start.lock.emplace(run.save);
+  find_weights(start);
+  if (start.checkpoint && !run.finetune) resume(start, given);
+  start.options.run.check_sizes();
+  if (!start.checkpoint || run.finetune) {
+    if (start.options.schedule.lr <= 0) {
+      throw UsageError(cat("--lr ", start.options.schedule.lr, ": must be given, above 0"));
+    }
+    start.options.schedule.check(run.train_iters);
+  }
+  if (start.options.data.seq_length <= 0) {
+    throw UsageError(
+        cat("--seq-length ", start.options.data.seq_length, ": must be given, at least 1"));
+  }
+  take_model(start, given);
+  const bool validates = run.eval_iters > 0 || start.options.data.full_validation;
+  start.data = std::make_unique<TrainingData>(
+      start.options.data, static_cast<std::uint32_t>(run.seed),
+      validates ? TrainingData::Validation::kNeeded : TrainingData::Validation::kNone,
+      given.given("split"));
+  check_fit(start);
+  check_memory(start.options);
+  if (start.checkpoint && !run.finetune) check_data(start);
+  prepare_folder(start);
+  fill_state(start);
+  return start;
+}
+
+}  // namespace mt

@@ -1,0 +1,36 @@
+// From what the user asked for to a run that can start: everything that can be checked is checked
+// here, before memory is taken and before anything but the lock is written.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "base/commit.h"
+#include "base/options.h"
+#include "ckpt/checkpoint.h"
+#include "train/train_options.h"
+#include "train/training_data.h"
+#include "train/training_state.h"
+
+namespace mt {
+
+struct TrainingStart {
+  TrainOptions options;  // resolved
+  TrainingState state;   // iteration 0, or where the checkpoint stands
+  std::unique_ptr<TrainingData> data;
+  std::optional<CheckpointReader> checkpoint;  // whose weights are taken; none: a new model
+  std::optional<DirectoryLock> lock;           // of --save
+  // The run goes on from its own folder, in which damaged later checkpoints may be in the way.
+  bool same_folder = false;
+};
+
+// `given` is the table that `options` was parsed with. Throws UsageError (a contradiction, a size
+// that does not fit, a model larger than the memory: with the estimate in GiB, a --save that holds
+// another run), DataError (damage, another vocabulary, other data than the checkpoint's),
+// EnvironmentError (missing files, a --save that another job holds or that cannot be written).
+[[nodiscard]] TrainingStart start_training(const TrainOptions& options, const Options& given);
+
+// Bytes that a process may still take, from the system's count and the limit of its control group.
+[[nodiscard]] std::int64_t available_memory();
+
+}  // namespace mt
