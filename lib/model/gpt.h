@@ -65,9 +65,10 @@ class GptStage {
   // that they are never held whole.
   ForwardResult forward(const GptInput& input, const Tensor& activations,
                         std::uint32_t dropout_seed, double gradient_scale, Saved& saved);
-  // Adds into the gradients of the parameters. d_activations [b, s, h] comes from the next stage
-  // (undefined on the last). Returns the gradient for the previous stage (undefined on the first).
-  // Collective over tp.
+  // Adds into the gradients of the parameters (the last stage's forward has added the head's).
+  // d_activations [b, s, h] comes from the next stage (undefined on the last); its buffer is
+  // overwritten. Returns the gradient for the previous stage (undefined on the first). What was
+  // saved is released on the way. Collective over tp.
   Tensor backward(const GptInput& input, const Tensor& d_activations, Saved& saved);
   [[nodiscard]] std::unique_ptr<Saved> make_saved() const;
   // After the last micro-batch of a step and before the gradient norm: a tied embedding's gradient
@@ -79,6 +80,9 @@ class GptStage {
   // Evaluation of a whole model (one stage), no dropout: the negative log-likelihood of every
   // label, nll [b * s] in nats, overwritten. Logits are never held whole.
   void token_nll(const GptInput& input, float* nll);
+
+  // All functions that take an input throw DataError, naming the place, for a token, label or
+  // position outside the model's tables, and UsageError for a sequence longer than the positions.
 
   // Inference of a whole model with a key/value cache. A cache holds `capacity` positions of
   // `batch` sequences.

@@ -65,6 +65,11 @@ Tensor upload(Pool& pool, const void* from, Shape shape, DType dtype, MemoryKind
   return to;
 }
 
+void copy(const Tensor& from, const Tensor& to) {
+  require(from.bytes() == to.bytes(), "copy", {&from, &to});
+  to.device().runtime->copy(to.data(), from.data(), static_cast<std::size_t>(from.bytes()));
+}
+
 void copy_positions(const Tensor& from, std::int64_t column, const Tensor& to,
                     std::int64_t position) {
   const std::int64_t batch = from.dim(0), sequence = from.dim(1), width = to.dim(2);

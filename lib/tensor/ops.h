@@ -19,6 +19,8 @@ void copy_to_host(const Tensor& from, void* to);
 // A new tensor with the host's values.
 [[nodiscard]] Tensor upload(Pool& pool, const void* from, Shape shape, DType dtype,
                             MemoryKind kind);
+// Between tensors of equal size on one device.
+void copy(const Tensor& from, const Tensor& to);
 // Rows of `from` [b, s, n] to `to` [b, >= position + s, n], from column `column` of from (which may
 // be wider than to) and from position `position` of to on.
 void copy_positions(const Tensor& from, std::int64_t column, const Tensor& to,

@@ -1,0 +1,228 @@
+#include "model/gpt.h"
+
+#include <cmath>
+#include <utility>
+
+#include "model/gpt_parts.h"
+#include "tensor/ops.h"
+
+namespace mt {
+
+GptStage::Parts::Parts(const ModelConfig& model, const StageRange& stage, const Communicator& group,
+                       Pool& memory, Use what_for)
+    : config(model), range(stage), pool(&memory), use(what_for) {
+  config.check();
+  MT_ASSERT(0 <= range.first_layer && range.first_layer <= range.last_layer &&
+            range.last_layer <= config.num_layers);
+  const Gradient gradient = use == Use::kTraining ? Gradient::kZeroed : Gradient::kNone;
+  const LayerSetup setup{
+      .tp = group, .pool = memory, .gradient = gradient, .init_std = config.init_method_std};
+  const bool tied = !config.untie_embeddings_and_output_weights;
+  if (range.first) {
+    embedding.emplace(EmbeddingSizes{.vocabulary = config.vocab_size,
+                                     .positions = config.max_position_embeddings,
+                                     .hidden = config.hidden_size,
+                                     .dropout = config.hidden_dropout},
+                      setup);
+    embedding->collect(parameters);
+  }
+  const double output_std =
+      config.init_method_std / std::sqrt(2.0 * static_cast<double>(config.num_layers));
+  for (std::int64_t layer = range.first_layer; layer < range.last_layer; ++layer) {
+    blocks.emplace_back(BlockSizes{.hidden = config.hidden_size,
+                                   .inner = config.ffn_hidden_size,
+                                   .heads = config.num_attention_heads,
+                                   .layer = layer,
+                                   .layernorm_epsilon = config.layernorm_epsilon,
+                                   .hidden_dropout = config.hidden_dropout,
+                                   .attention_dropout = config.attention_dropout,
+                                   .output_std = output_std},
+                        setup);
+    blocks.back().collect(parameters);
+  }
+  if (!range.last) return;
+  if (tied && !range.first) {
+    throw UsageError(
+        "a tied output layer must lie on the stage of the embedding: one stage, or "
+        "--untie-embeddings-and-output-weights");
+  }
+  final_norm.emplace("final_layernorm", config.hidden_size, config.layernorm_epsilon, setup);
+  final_norm->collect(parameters);
+  head.emplace(config.vocab_size, group);
+  if (tied) {
+    if (use == Use::kTraining) {
+      head_gradient = Tensor::zero(memory, embedding->words().value.shape(), DType::kF32,
+                                   MemoryKind::kGradients);
+    }
+    return;
+  }
+  const OwnedRange rows = owned_range(config.vocab_size, group);
+  output_weight = make_parameter(memory,
+                                 {{.name = "output_layer.weight",
+                                   .global_shape = {config.vocab_size, config.hidden_size},
+                                   .offset = {rows.begin, 0},
+                                   .extent = {rows.size(), config.hidden_size}}},
+                                 gradient, Init::kNormal, config.init_method_std);
+  head_gradient = output_weight.grad;
+  parameters.push_back(&output_weight);
+}
+
+const Tensor& GptStage::Parts::head_weight() const {
+  return output_weight.value.defined() ? output_weight.value : embedding->words().value;
+}
+
+void GptStage::Parts::check(const GptInput& input, std::int64_t start) const {
+  MT_ASSERT(input.batch > 0 && input.sequence > 0 && input.tokens != nullptr);
+  const std::int64_t positions = config.max_position_embeddings;
+  if (input.position_ids == nullptr && start + input.sequence > positions) {
+    throw UsageError(cat("a sequence of ", start + input.sequence, " tokens: the model has ",
+                         positions, " positions"));
+  }
+  const auto check_ids = [&](const std::int32_t* ids, std::int64_t limit, const char* what) {
+    if (ids == nullptr) return;
+    for (std::int64_t i = 0; i < input.batch * input.sequence; ++i) {
+      if (ids[i] >= 0 && ids[i] < limit) continue;
+      throw DataError(cat(what, " ", ids[i], " at token ", i % input.sequence, " of sequence ",
+                          i / input.sequence, ": expected 0 to ", limit - 1));
+    }
+  };
+  check_ids(input.tokens, config.vocab_size, "token id");
+  check_ids(input.position_ids, positions, "position");
+  for (std::int64_t i = 0; input.first_key != nullptr && i < input.batch * input.sequence; ++i) {
+    // A query that saw no key at all would have no result.
+    MT_ASSERT(input.first_key[i] >= 0 && input.first_key[i] <= start + i % input.sequence);
+  }
+}
+
+void GptStage::Parts::check_labels(const GptInput& input) const {
+  MT_ASSERT(input.labels != nullptr);
+  for (std::int64_t i = 0; i < input.batch * input.sequence; ++i) {
+    if (input.labels[i] >= 0 && input.labels[i] < config.vocab_size) continue;
+    throw DataError(cat("label ", input.labels[i], " at token ", i % input.sequence,
+                        " of sequence ", i / input.sequence, ": expected 0 to ",
+                        config.vocab_size - 1));
+  }
+}
+
+Tensor GptStage::Parts::upload_i32(const std::int32_t* values, const GptInput& input) const {
+  return upload(*pool, values, {input.batch, input.sequence}, DType::kI32,
+                MemoryKind::kActivations);
+}
+
+MicroBatch GptStage::Parts::micro_batch(const GptInput& input, std::uint32_t dropout_seed) const {
+  MicroBatch micro;
+  micro.dropout_seed = dropout_seed;
+  if (input.first_key != nullptr) micro.first_key = upload_i32(input.first_key, input);
+  if (input.samples != nullptr) {
+    micro.samples =
+        upload(*pool, input.samples, {input.batch, static_cast<std::int64_t>(sizeof(std::int64_t))},
+               DType::kU8, MemoryKind::kActivations);
+  }
+  return micro;
+}
+
+Tensor GptStage::Parts::embed(const GptInput& input, std::int64_t start, const MicroBatch& micro,
+                              VocabParallelEmbedding::Saved* saved) const {
+  std::vector<std::int32_t> consecutive;
+  if (input.position_ids == nullptr) {
+    consecutive.resize(static_cast<std::size_t>(input.batch * input.sequence));
+    for (std::size_t i = 0; i < consecutive.size(); ++i) {
+      consecutive[i] =
+          static_cast<std::int32_t>(start + static_cast<std::int64_t>(i) % input.sequence);
+    }
+  }
+  const std::int32_t* ids = input.position_ids != nullptr ? input.position_ids : consecutive.data();
+  return embedding->forward(upload_i32(input.tokens, input), upload_i32(ids, input), micro, saved);
+}
+
+double GptStage::Parts::train_loss(const GptInput& input, const Tensor& x, double gradient_scale,
+                                   Saved& saved) {
+  const std::int64_t count = input.batch * input.sequence;
+  const auto weight_of = [&](std::int64_t i) {
+    return input.loss_weight != nullptr ? static_cast<double>(input.loss_weight[i]) : 1.0;
+  };
+  std::vector<float> row_weight(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    row_weight[static_cast<std::size_t>(i)] = static_cast<float>(weight_of(i) * gradient_scale);
+  }
+  std::vector<float> nll(static_cast<std::size_t>(count));
+  // The head turns the norm's result into its gradient in place.
+  saved.d_normed = final_norm->forward(x, &saved.final_norm).view({count, config.hidden_size});
+  head->nll_and_gradients(
+      saved.d_normed, head_weight(), head_gradient,
+      upload(*pool, input.labels, {count}, DType::kI32, MemoryKind::kActivations),
+      upload(*pool, row_weight.data(), {count}, DType::kF32, MemoryKind::kActivations), nll.data());
+  double sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    // Weight 0 takes a position out, whatever its logits are.
+    if (weight_of(i) != 0.0) sum += weight_of(i) * nll[static_cast<std::size_t>(i)];
+  }
+  return sum;
+}
+
+GptStage::GptStage(const ModelConfig& config, StageRange range, const Communicator& tp, Pool& pool,
+                   Use use)
+    : parts_(std::make_unique<Parts>(config, range, tp, pool, use)) {}
+
+GptStage::~GptStage() = default;
+
+void GptStage::initialize(std::uint32_t seed) {
+  for (const Parameter* parameter : parts_->parameters) mt::initialize(*parameter, seed);
+}
+
+const std::vector<Parameter*>& GptStage::parameters() {
+  return parts_->parameters;
+}
+
+const ModelConfig& GptStage::config() const {
+  return parts_->config;
+}
+
+std::unique_ptr<GptStage::Saved> GptStage::make_saved() const {
+  return std::make_unique<Saved>();
+}
+
+GptStage::ForwardResult GptStage::forward(const GptInput& input, const Tensor& activations,
+                                          std::uint32_t dropout_seed, double gradient_scale,
+                                          Saved& saved) {
+  Parts& parts = *parts_;
+  MT_ASSERT(parts.use == Use::kTraining);
+  parts.check(input, 0);
+  if (parts.range.last) parts.check_labels(input);
+  saved.micro = parts.micro_batch(input, dropout_seed);
+  saved.blocks.resize(parts.blocks.size());
+  Tensor x = parts.range.first ? parts.embed(input, 0, saved.micro, &saved.embedding) : activations;
+  for (std::size_t i = 0; i < parts.blocks.size(); ++i) {
+    x = parts.blocks[i].forward(x, saved.micro, &saved.blocks[i]);
+  }
+  if (!parts.range.last) return {.activations = x, .loss_sum = 0};
+  return {.activations = {}, .loss_sum = parts.train_loss(input, x, gradient_scale, saved)};
+}
+
+Tensor GptStage::backward(const GptInput& input, const Tensor& d_activations, Saved& saved) {
+  Parts& parts = *parts_;
+  MT_ASSERT(saved.blocks.size() == parts.blocks.size());
+  Tensor dx = d_activations;
+  if (parts.range.last) {
+    dx = parts.final_norm->backward(std::exchange(saved.d_normed, {}), {}, saved.final_norm)
+             .view({input.batch, input.sequence, parts.config.hidden_size});
+    saved.final_norm = {};
+  }
+  for (std::size_t i = parts.blocks.size(); i-- > 0;) {
+    dx = parts.blocks[i].backward(dx, saved.micro, saved.blocks[i]);
+  }
+  if (!parts.range.first) return dx;
+  parts.embedding->backward(dx, saved.micro, saved.embedding);
+  saved.embedding = {};
+  return {};
+}
+
+void GptStage::finish_gradients() {
+  Parts& parts = *parts_;
+  const bool tied = !parts.config.untie_embeddings_and_output_weights;
+  if (!tied || !parts.head_gradient.defined()) return;
+  add(parts.head_gradient, parts.embedding->words().grad);
+  parts.head_gradient.fill_zero();
+}
+
+}  // namespace mt

@@ -1,0 +1,99 @@
+// The parts of GptStage that training does not need: evaluation, comparison and decoding.
+#include <utility>
+
+#include "model/gpt.h"
+#include "model/gpt_parts.h"
+#include "tensor/ops.h"
+
+namespace mt {
+
+Tensor GptStage::Parts::run(const GptInput& input) const {
+  MT_ASSERT(range.first && range.last);
+  check(input, 0);
+  GptInput no_dropout = input;
+  no_dropout.samples = nullptr;
+  const MicroBatch micro = micro_batch(no_dropout, 0);
+  Tensor x = embed(input, 0, micro, nullptr);
+  for (const Block& block : blocks) x = block.forward(x, micro, nullptr);
+  return final_norm->forward(x, nullptr);
+}
+
+void GptStage::token_nll(const GptInput& input, float* nll) {
+  parts_->check_labels(input);
+  const std::int64_t count = input.batch * input.sequence;
+  const Tensor x = parts_->run(input).view({count, parts_->config.hidden_size});
+  const Tensor labels =
+      upload(*parts_->pool, input.labels, {count}, DType::kI32, MemoryKind::kWorkspace);
+  parts_->head->nll(x, parts_->head_weight(), labels, nll);
+}
+
+Tensor GptStage::all_logits(const GptInput& input) {
+  const std::int64_t count = input.batch * input.sequence;
+  const Tensor x = parts_->run(input).view({count, parts_->config.hidden_size});
+  return parts_->head->logits(x, parts_->head_weight())
+      .view({input.batch, input.sequence, parts_->config.vocab_size});
+}
+
+std::vector<Tensor> GptStage::all_activations(const GptInput& input) {
+  MT_ASSERT(parts_->range.first && parts_->range.last);
+  parts_->check(input, 0);
+  GptInput no_dropout = input;
+  no_dropout.samples = nullptr;
+  const MicroBatch micro = parts_->micro_batch(no_dropout, 0);
+  std::vector<Tensor> out{parts_->embed(input, 0, micro, nullptr)};
+  for (const Block& block : parts_->blocks)
+    out.push_back(block.forward(out.back(), micro, nullptr));
+  out.push_back(parts_->final_norm->forward(out.back(), nullptr));
+  return out;
+}
+
+std::unique_ptr<GptStage::Cache> GptStage::make_cache(std::int64_t batch,
+                                                      std::int64_t capacity) const {
+  MT_ASSERT(batch > 0 && capacity > 0);
+  auto cache = std::make_unique<Cache>();
+  cache->batch = batch;
+  cache->capacity = capacity;
+  for (const Block& block : parts_->blocks) {
+    cache->layers.push_back(block.make_cache(*parts_->pool, batch, capacity));
+  }
+  return cache;
+}
+
+std::int64_t GptStage::cached(const Cache& cache) {
+  return cache.length;
+}
+
+void GptStage::truncate(Cache& cache, std::int64_t positions) {
+  MT_ASSERT(0 <= positions && positions <= cache.length);
+  cache.length = positions;
+}
+
+Tensor GptStage::next_logits(const GptInput& input, Cache& cache) {
+  Parts& parts = *parts_;
+  MT_ASSERT(parts.range.first && parts.range.last && input.batch == cache.batch);
+  if (cache.length + input.sequence > cache.capacity) {
+    throw UsageError(cat("a sequence of ", cache.length + input.sequence,
+                         " tokens: the cache holds ", cache.capacity, " positions"));
+  }
+  parts.check(input, cache.length);
+  GptInput no_dropout = input;
+  no_dropout.samples = nullptr;
+  const MicroBatch micro = parts.micro_batch(no_dropout, 0);
+  Tensor x = parts.embed(input, cache.length, micro, nullptr);
+  for (std::size_t i = 0; i < parts.blocks.size(); ++i) {
+    cache.layers[i].length = cache.length;
+    x = parts.blocks[i].forward_cached(x, micro, cache.layers[i]);
+  }
+  cache.length += input.sequence;
+
+  const std::int64_t hidden = parts.config.hidden_size;
+  const Tensor rows = x.view({input.batch * input.sequence, hidden});
+  const Tensor last(*parts.pool, {input.batch, hidden}, DType::kF32, MemoryKind::kActivations);
+  for (std::int64_t i = 0; i < input.batch; ++i) {
+    const std::int64_t row = (i + 1) * input.sequence - 1;
+    copy(rows.rows(row, row + 1), last.rows(i, i + 1));
+  }
+  return parts.head->logits(parts.final_norm->forward(last, nullptr), parts.head_weight());
+}
+
+}  // namespace mt

@@ -1,0 +1,63 @@
+// What a GptStage is made of; for its own sources only.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "model/gpt.h"
+#include "nn/block.h"
+#include "nn/embedding.h"
+#include "nn/layernorm.h"
+#include "nn/loss.h"
+
+namespace mt {
+
+struct GptStage::Saved {
+  MicroBatch micro;
+  VocabParallelEmbedding::Saved embedding;
+  std::vector<Block::Saved> blocks;
+  LayerNorm::Saved final_norm;
+  Tensor d_normed;  // [b s, h]: gradient of the final norm's result, made in forward
+};
+
+struct GptStage::Cache {
+  std::vector<KeyValueCache> layers;
+  std::int64_t batch = 0, capacity = 0;
+  std::int64_t length = 0;  // positions held
+};
+
+struct GptStage::Parts {
+  Parts(const ModelConfig& model, const StageRange& stage, const Communicator& group, Pool& memory,
+        Use what_for);
+
+  // Checks ids and sizes. `start`: position of the first token where no ids are given.
+  void check(const GptInput& input, std::int64_t start) const;
+  void check_labels(const GptInput& input) const;
+  [[nodiscard]] Tensor upload_i32(const std::int32_t* values, const GptInput& input) const;
+  [[nodiscard]] MicroBatch micro_batch(const GptInput& input, std::uint32_t dropout_seed) const;
+  // [b, s, h] after the embedding.
+  [[nodiscard]] Tensor embed(const GptInput& input, std::int64_t start, const MicroBatch& micro,
+                             VocabParallelEmbedding::Saved* saved) const;
+  // The final norm's result [b, s, h] of a whole model, without dropout.
+  [[nodiscard]] Tensor run(const GptInput& input) const;
+  [[nodiscard]] const Tensor& head_weight() const;
+  // The final norm, logits and loss, with the gradients of the head.
+  [[nodiscard]] double train_loss(const GptInput& input, const Tensor& x, double gradient_scale,
+                                  Saved& saved);
+
+  ModelConfig config;
+  StageRange range;
+  Pool* pool;
+  Use use;
+  std::optional<VocabParallelEmbedding> embedding;
+  std::deque<Block> blocks;  // a deque: parameters stay where they are
+  std::optional<LayerNorm> final_norm;
+  std::optional<VocabParallelHead> head;
+  Parameter output_weight;  // untied heads only
+  Tensor head_gradient;     // of the head's weight; a tied one's is added in finish_gradients
+  std::vector<Parameter*> parameters;
+};
+
+}  // namespace mt
