@@ -28,7 +28,8 @@ class Adam {
   // parameters. Throws NumericError naming the first tensor whose gradient is not finite.
   // Collective over tp.
   [[nodiscard]] double gradient_norm() const;
-  // Clips (factor clip / (norm + 1e-6) when norm > clip), updates, sets gradients to zero.
+  // lr: of this step. Clips (factor clip / (norm + 1e-6) when norm > clip), updates, sets gradients
+  // to zero.
   void step(double lr, double gradient_norm);
   [[nodiscard]] std::int64_t steps() const;
   void set_steps(std::int64_t steps);
@@ -43,6 +44,7 @@ class Adam {
   std::vector<Parameter*> parameters_;
   const Communicator* tp_;
   std::vector<Tensor> exp_avg_, exp_avg_sq_;
+  Tensor scalars_;  // u8, one AdamScalars on the device
   std::int64_t steps_ = 0;
 };
 
