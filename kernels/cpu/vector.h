@@ -122,4 +122,43 @@ MT_LANE_INLINE Floats gelu_derivative(Floats x) {
   return fma(y * slope, (e * s) * s, s);
 }
 
+// A loop over 16 elements at a time whose last step may be partial: f(index, Whole) or
+// f(index, Part). Loads of a part give zeros in the absent lanes.
+struct Whole {};
+struct Part {
+  int n;
+};
+MT_LANE_INLINE Floats load(const float* p, Whole) {
+  return load(p);
+}
+MT_LANE_INLINE Floats load(const float* p, Part part) {
+  return load_part(p, part.n);
+}
+MT_LANE_INLINE void store(float* p, Floats x, Whole) {
+  store(p, x);
+}
+MT_LANE_INLINE void store(float* p, Floats x, Part part) {
+  store_part(p, x, part.n);
+}
+// x where the lane is present, `absent` elsewhere.
+MT_LANE_INLINE Floats fill_absent(Floats x, float, Whole) {
+  return x;
+}
+MT_LANE_INLINE Floats fill_absent(Floats x, float absent, Part part) {
+  return select(less(from_signed(lane_numbers()), all(static_cast<float>(part.n))), x, all(absent));
+}
+template <typename F>
+MT_LANE_INLINE void sweep(std::int64_t begin, std::int64_t end, F f) {
+  std::int64_t i = begin;
+  for (; i + 16 <= end; i += 16) {
+    f(i, Whole{});
+  }
+  if (i < end) {
+    f(i, Part{static_cast<int>(end - i)});
+  }
+}
+
+// How many elements of a sweep are worth a thread's start, and the pieces that threads share out.
+constexpr std::int64_t kChunk = 16384;
+
 }  // namespace mt::cpu::MT_KERNEL_SET

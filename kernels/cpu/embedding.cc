@@ -1,0 +1,49 @@
+// Rows gathered by token and position, and their gradients scattered in the order of the tokens.
+#include "kernels/cpu/kernel_set.h"
+#include "kernels/cpu/vector.h"
+
+namespace mt::cpu::MT_KERNEL_SET {
+
+void embedding_forward(DType dtype, const EmbeddingForward& f) {
+  require_f32(dtype);
+#pragma omp parallel for schedule(static) if (f.count * f.cols > kChunk)
+  for (std::int64_t t = 0; t < f.count; ++t) {
+    const std::int64_t row = f.tokens[t] - f.first;
+    const float* word =
+        row < 0 || row >= f.rows ? nullptr : static_cast<const float*>(f.words) + row * f.cols;
+    const float* position = f.positions == nullptr ? nullptr
+                                                   : static_cast<const float*>(f.positions) +
+                                                         f.position_ids[t] * f.cols;
+    float* out = static_cast<float*>(f.out) + t * f.cols;
+    sweep(0, f.cols, [&](std::int64_t i, auto part) {
+      const Floats w = word == nullptr ? all(0.0F) : load(word + i, part);
+      store(out + i, position == nullptr ? w : w + load(position + i, part), part);
+    });
+  }
+}
+
+void embedding_backward(DType dtype, const EmbeddingBackward& b) {
+  require_f32(dtype);
+  constexpr std::int64_t kColumns = 64;  // one thread's piece: a token may come again anywhere
+  auto add_row = [](float* sum, const float* dy, std::int64_t begin, std::int64_t end) {
+    sweep(begin, end, [&](std::int64_t i, auto part) {
+      store(sum + i, load(sum + i, part) + load(dy + i, part), part);
+    });
+  };
+#pragma omp parallel for schedule(static) if (b.count * b.cols > kChunk)
+  for (std::int64_t begin = 0; begin < b.cols; begin += kColumns) {
+    const std::int64_t end = begin + kColumns < b.cols ? begin + kColumns : b.cols;
+    for (std::int64_t t = 0; t < b.count; ++t) {
+      const float* dy = static_cast<const float*>(b.dy) + t * b.cols;
+      const std::int64_t row = b.tokens[t] - b.first;
+      if (b.dwords != nullptr && row >= 0 && row < b.rows) {
+        add_row(static_cast<float*>(b.dwords) + row * b.cols, dy, begin, end);
+      }
+      if (b.dpositions != nullptr) {
+        add_row(static_cast<float*>(b.dpositions) + b.position_ids[t] * b.cols, dy, begin, end);
+      }
+    }
+  }
+}
+
+}  // namespace mt::cpu::MT_KERNEL_SET

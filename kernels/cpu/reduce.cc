@@ -1,0 +1,89 @@
+// Sums over rows and over everything, the search for what is not finite, and the largest of a row.
+#include "kernels/cpu/kernel_set.h"
+#include "kernels/cpu/vector.h"
+
+namespace mt::cpu::MT_KERNEL_SET {
+
+void sum_rows(DType dtype, const void* x, void* out, std::int64_t rows, std::int64_t cols) {
+  require_f32(dtype);
+  constexpr std::int64_t kColumns = 128;  // one thread's: their sums stay in the first cache
+  const auto* in = static_cast<const float*>(x);
+  auto* total = static_cast<float*>(out);
+#pragma omp parallel for schedule(static) if (rows * cols > kChunk)
+  for (std::int64_t begin = 0; begin < cols; begin += kColumns) {
+    const std::int64_t end = begin + kColumns < cols ? begin + kColumns : cols;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const float* row = in + r * cols;
+      sweep(begin, end, [&](std::int64_t i, auto part) {
+        store(total + i, load(total + i, part) + load(row + i, part), part);
+      });
+    }
+  }
+}
+
+double sum_squares(DType dtype, const void* x, std::int64_t count) {
+  require_f32(dtype);
+  constexpr std::int64_t kBlock = 4096;
+  const auto* in = static_cast<const float*>(x);
+  const std::int64_t blocks = (count + kBlock - 1) / kBlock;
+  auto* partial = static_cast<double*>(scratch(static_cast<std::size_t>(blocks) * sizeof(double)));
+#pragma omp parallel for schedule(static) if (count > kChunk)
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    const std::int64_t begin = b * kBlock;
+    Doubles s = zero_doubles();
+    sweep(begin, begin + kBlock < count ? begin + kBlock : count,
+          [&](std::int64_t i, auto part) { s = add_squares(s, load(in + i, part)); });
+    partial[b] = sum(s);
+  }
+  double total = 0;
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    total += partial[b];
+  }
+  return total;
+}
+
+std::int64_t find_not_finite(DType dtype, const void* x, std::int64_t count) {
+  require_f32(dtype);
+  const auto* in = static_cast<const float*>(x);
+  std::int64_t first = count;
+#pragma omp parallel for schedule(static) reduction(min : first) if (count > kChunk)
+  for (std::int64_t begin = 0; begin < count; begin += kChunk) {
+    const std::int64_t end = begin + kChunk < count ? begin + kChunk : count;
+    // x - x is 0 unless x is infinite or NaN.
+    Floats seen = all(0.0F);
+    sweep(begin, end, [&](std::int64_t i, auto part) {
+      const Floats v = load(in + i, part);
+      seen = seen + (v - v);
+    });
+    if (!any(not_less_equal(seen, all(0.0F)))) {
+      continue;
+    }
+    for (std::int64_t i = begin; i < end && i < first; ++i) {
+      if (!(in[i] - in[i] == 0.0F)) {
+        first = i;
+      }
+    }
+  }
+  return first == count ? -1 : first;
+}
+
+void argmax(DType dtype, const void* x, std::int64_t* out, std::int64_t rows, std::int64_t cols) {
+  require_f32(dtype);
+#pragma omp parallel for schedule(static) if (rows * cols > kChunk)
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float* row = static_cast<const float*>(x) + r * cols;
+    const float infinity = __builtin_inff();
+    Floats best = all(-infinity);
+    sweep(0, cols, [&](std::int64_t i, auto part) {
+      best = max(fill_absent(load(row + i, part), -infinity, part), best);  // NaN > best is false
+    });
+    const float largest = max_lane(best);
+    std::int64_t at = 0;
+    while (at < cols && row[at] != largest) {
+      ++at;
+    }
+    out[r] = at == cols ? 0 : at;
+  }
+}
+
+}  // namespace mt::cpu::MT_KERNEL_SET
