@@ -68,7 +68,7 @@ inline std::string hdf5_absolute(const std::string& name) {
 inline ByteRange hdf5_range(const Hdf5Id& data_set) {
   const haddr_t offset = H5Dget_offset(data_set.get());
   const hsize_t bytes = H5Dget_storage_size(data_set.get());
-  return offset == HADDR_UNDEF ? ByteRange{} : ByteRange{offset, bytes};
+  return bytes == 0 ? ByteRange{} : ByteRange{offset, bytes};
 }
 
 }  // namespace mt
