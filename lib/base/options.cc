@@ -324,6 +324,12 @@ void Options::add_alias(const std::string& alias, const std::string& name,
 
 Options::Parsed Options::parse(int argc, const char* const* argv, const std::string& version,
                                std::ostream& out) {
+  return parse(
+      argc, argv, [&version] { return version; }, out);
+}
+
+Options::Parsed Options::parse(int argc, const char* const* argv,
+                               const std::function<std::string()>& version, std::ostream& out) {
   Table& table = *table_;
   Words others;
   const OptionSettings settings =
@@ -333,7 +339,7 @@ Options::Parsed Options::parse(int argc, const char* const* argv, const std::str
     return Parsed::kDone;
   }
   if (settings.count("version") > 0) {
-    out << version << '\n';
+    out << version() << '\n';
     return Parsed::kDone;
   }
   if (const auto configs = settings.find("config"); configs != settings.end()) {

@@ -60,8 +60,10 @@ class Options {
   // --version, --print-config).
   enum class Parsed { kRun, kDone };
   // Also handles --config, --print-config, --help, --version, --quiet, --verbose, which every
-  // program has. `version` is the text for --version. Throws UsageError; for a configuration file
-  // with file name and line.
+  // program has. `version` is, or makes, the text for --version. Throws UsageError; for a
+  // configuration file with file name and line.
+  [[nodiscard]] Parsed parse(int argc, const char* const* argv,
+                             const std::function<std::string()>& version, std::ostream& out);
   [[nodiscard]] Parsed parse(int argc, const char* const* argv, const std::string& version,
                              std::ostream& out);
 

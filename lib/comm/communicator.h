@@ -29,8 +29,9 @@ class Communicator {
 // A group of one.
 [[nodiscard]] std::unique_ptr<Communicator> make_single_communicator();
 
-// True if a launcher (mpirun, srun) started this process as one of several ranks, as its
-// environment says.
+// What the environment that a launcher sets (mpirun, srun, PMI, PMIx) says of this process; size 1
+// without a launcher. Read before MPI is started, which a single process never does. Throws
+// UsageError if a variable is no number.
 struct Launch {
   int size = 1;
   int rank = 0;

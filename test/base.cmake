@@ -1,0 +1,1 @@
+# lib/base, lib/comm, the tensor pool and cmd/run_main.
