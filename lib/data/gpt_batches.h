@@ -17,13 +17,20 @@ struct DocumentRange {
   std::int64_t first = 0, last = 0;  // [first, last)
 };
 
-// --split "969,30,1": weights of train, validation, test; whole documents in stored order, cut at
-// the largest remainder of documents (Megatron-LM's rule). Throws UsageError for a malformed text.
-// Parts may come out empty.
+// --split "969,30,1": weights of train, validation, test (missing ones are 0); whole documents in
+// stored order. Megatron-LM's rule: each part has its share rounded (half to even), and what the
+// sum is off by is taken from the first. Always three parts, which may come out empty. Throws
+// UsageError for a malformed text.
 [[nodiscard]] std::vector<DocumentRange> split_documents(std::int64_t documents,
                                                          const std::string& split);
 
-// Windows over documents [first, last) of a shard. The reader must outlive it.
+// Windows over documents [first, last) of a shard, N tokens. The reader must outlive it.
+//
+// An epoch has n = max(1, floor((N - s) / s)) windows, at offset + k s for k < n; the offset is
+// drawn for each epoch from what is left, [0, min(s, N - n s) - 1], and so is the order of k. All
+// of it is a pure function of (seed, N, s, i): Philox with the seed and stream kDataOrder as key;
+// the order is a Feistel network of 8 rounds on the smallest even number of bits that holds n,
+// walked until the result is below n.
 class GptDataset {
  public:
   // Throws UsageError if the range holds fewer than sequence + 1 tokens (says both numbers).
@@ -33,7 +40,7 @@ class GptDataset {
   // Sample i (from 0, any epoch): s + 1 tokens.
   void sample(std::int64_t i, std::int32_t* tokens) const;
   // Windows in stored order, not permuted, not overlapping in targets: what --full-validation
-  // visits.
+  // visits. floor((N - 1) / s) of them; the last (N - 1) mod s tokens are no targets.
   [[nodiscard]] std::int64_t ordered_samples() const;
   void ordered_sample(std::int64_t i, std::int32_t* tokens) const;
 
@@ -47,9 +54,11 @@ class GptDataset {
 struct GptBatch {
   std::int64_t batch = 0, sequence = 0;
   std::vector<std::int32_t> tokens, labels, position_ids;
-  std::vector<std::int32_t> first_key;  // empty unless attention is reset at document ends
-  std::vector<float> loss_weight;       // 0 or 1 a position
-  std::vector<std::int64_t> samples;    // [batch], global sample numbers, for dropout
+  // The first position of the row that a position attends to; empty unless attention is reset at
+  // document ends.
+  std::vector<std::int32_t> first_key;
+  std::vector<float> loss_weight;     // 0 or 1 a position
+  std::vector<std::int64_t> samples;  // [batch], global sample numbers, for dropout
   [[nodiscard]] double weight_sum() const;
 };
 

@@ -12,8 +12,8 @@
 
 namespace mt {
 
-// Writes PREFIX.h5. Tokens are spooled to a temporary file beside it, so memory is bounded by the
-// number of documents (8 bytes each).
+// Writes PREFIX.h5. Tokens are spooled to an unlinked file beside it, so memory is bounded by the
+// number of documents (12 bytes each). Equal documents, tokenizer and options give equal bytes.
 class TokenShardWriter {
  public:
   struct Settings {
@@ -26,10 +26,12 @@ class TokenShardWriter {
   // written. tokenizer must outlive the writer.
   TokenShardWriter(Settings settings, const Tokenizer& tokenizer);
   ~TokenShardWriter();
-  // One document. `set` is an index from set_id(), or -1.
+  // One document, which may be empty. `set` is an index from set_id(), or -1. Throws DataError for
+  // an id outside the vocabulary.
   void add_document(const std::int32_t* ids, std::size_t count, int set);
   [[nodiscard]] int set_id(std::string_view name);
-  // Makes the file appear. Without it nothing is left behind.
+  // Makes the file appear. Without it nothing is left behind. Throws DataError if there is not one
+  // token.
   void close();
 
  private:
@@ -37,8 +39,10 @@ class TokenShardWriter {
   std::unique_ptr<State> state_;
 };
 
-// Maps a shard. Everything but the tokens is verified at open, each block of 4 MiB of tokens at
-// first touch.
+// Maps a shard, without libhdf5. Everything but the tokens is verified at open, each block of 4 MiB
+// of tokens at first touch, which reads it through read(2), so that a failing disk is an error. A
+// file that has another size than at open is refused at every read; only one that is cut during the
+// very copy ends the process (SIGBUS).
 class TokenShardReader {
  public:
   // Throws EnvironmentError (missing), DataError (not a shard, damaged, cut; names the block).
@@ -54,6 +58,7 @@ class TokenShardReader {
   [[nodiscard]] Digest128 tokenizer_digest() const;
   [[nodiscard]] const TokenizerFiles& tokenizer_files() const;
   // Token position at which document d starts; d == documents() gives tokens().
+  // Throws DataError if the file has shrunk since.
   [[nodiscard]] std::int64_t document_offset(std::int64_t d) const;
   // Copies tokens [begin, begin + count) to out, verifying the blocks that are touched first.
   // Throws DataError naming the damaged block, and for an id outside the vocabulary. Safe for
