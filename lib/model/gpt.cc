@@ -178,8 +178,16 @@ const ModelConfig& GptStage::config() const {
   return parts_->config;
 }
 
-std::unique_ptr<GptStage::Saved> GptStage::make_saved() const {
-  return std::make_unique<Saved>();
+std::unique_ptr<GptStage::Saved, GptStage::Release> GptStage::make_saved() const {
+  return std::unique_ptr<Saved, Release>(std::make_unique<Saved>().release());
+}
+
+void GptStage::Release::operator()(Saved* saved) const {
+  const std::unique_ptr<Saved> owned(saved);
+}
+
+void GptStage::Release::operator()(Cache* cache) const {
+  const std::unique_ptr<Cache> owned(cache);
 }
 
 GptStage::ForwardResult GptStage::forward(const GptInput& input, const Tensor& activations,

@@ -38,6 +38,11 @@ enum class Use { kTraining, kInference };  // inference: no gradients are held
 class GptStage {
  public:
   struct Saved;  // activations of one micro-batch; any number may be in flight
+  struct Cache;  // keys and values of what was read, for inference
+  struct Release {
+    void operator()(Saved* saved) const;
+    void operator()(Cache* cache) const;
+  };
 
   // tp and pool must outlive the stage. Parameters are uninitialised until initialize() or a load.
   GptStage(const ModelConfig& config, StageRange range, const Communicator& tp, Pool& pool,
@@ -70,7 +75,7 @@ class GptStage {
   // overwritten. Returns the gradient for the previous stage (undefined on the first). What was
   // saved is released on the way. Collective over tp.
   Tensor backward(const GptInput& input, const Tensor& d_activations, Saved& saved);
-  [[nodiscard]] std::unique_ptr<Saved> make_saved() const;
+  [[nodiscard]] std::unique_ptr<Saved, Release> make_saved() const;
   // After the last micro-batch of a step and before the gradient norm: a tied embedding's gradient
   // has two parts (embedding, head) that are kept apart over all micro-batches; this adds the
   // head's part into Parameter::grad and clears it. Nothing to do without a tied head; calling it
@@ -86,8 +91,8 @@ class GptStage {
 
   // Inference of a whole model with a key/value cache. A cache holds `capacity` positions of
   // `batch` sequences.
-  struct Cache;
-  [[nodiscard]] std::unique_ptr<Cache> make_cache(std::int64_t batch, std::int64_t capacity) const;
+  [[nodiscard]] std::unique_ptr<Cache, Release> make_cache(std::int64_t batch,
+                                                           std::int64_t capacity) const;
   [[nodiscard]] static std::int64_t cached(const Cache& cache);  // positions held
   static void truncate(Cache& cache, std::int64_t positions);
   // Appends input.sequence positions to the cache and returns the logits of the last position of

@@ -47,10 +47,10 @@ std::vector<Tensor> GptStage::all_activations(const GptInput& input) {
   return out;
 }
 
-std::unique_ptr<GptStage::Cache> GptStage::make_cache(std::int64_t batch,
-                                                      std::int64_t capacity) const {
+std::unique_ptr<GptStage::Cache, GptStage::Release> GptStage::make_cache(
+    std::int64_t batch, std::int64_t capacity) const {
   MT_ASSERT(batch > 0 && capacity > 0);
-  auto cache = std::make_unique<Cache>();
+  std::unique_ptr<Cache, Release> cache(std::make_unique<Cache>().release());
   cache->batch = batch;
   cache->capacity = capacity;
   for (const Block& block : parts_->blocks) {
