@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# mt-train as a user meets it: exit statuses, messages, stdout, resuming, the same bytes again and again.
+source "$(dirname "$0")/training_common.sh"
+make_data
+
+# Options. Nothing may be written by a command that is refused.
+expect 0 '' "$bin/mt-train" --help
+grep -q -- '--micro-batch-size' out || fail "--help does not list the options"
+expect 2 'see mt-train --help|--data-path' "$bin/mt-train"
+expect 2 'micro-batch-size' "${train[@]}" --micro-batch-sise 4
+expect 2 '10 = 2 \* 4 \+ 2' "${train[@]}" --global-batch-size 10 --save refused
+expect 2 'seq-length 33.*max-position-embeddings 32' "${train[@]}" --seq-length 33 --save refused
+expect 2 'GiB' "${train[@]}" --hidden-size 1000000 --num-layers 1000 --save refused
+expect 2 'validation' "${train[@]}" --split 1,0,0 --save refused
+expect 2 'precision' "${train[@]}" --bf16 --save refused
+expect 2 'data-path.*4 words' "${train[@]}" --data-path 0.5 data.h5 0.5 data.h5 --save refused
+expect 4 'none.h5' "${train[@]}" --data-path none.h5 --save refused
+expect 4 'none' "${train[@]}" --load none --save refused
+expect 3 'docs.jsonl' "${train[@]}" --data-path docs.jsonl --save refused
+[ ! -e refused ] || fail "a refused command wrote --save"
+echo 'num-layer = 2' > bad.conf
+expect 2 'bad.conf.*num-layers' "${train[@]}" --config bad.conf
+
+# A run; again; with one thread; with every kernel set.
+expect 0 'saved whole/iter_0000012|iteration 12' "${train[@]}" --save whole --metrics whole.jsonl
+[ "$(grep -c '"loss"' whole.jsonl)" -eq 12 ] || fail "12 steps, found $(grep -c '"loss"' whole.jsonl) lines"
+[ "$(grep -c '"validation_loss"' whole.jsonl)" -eq 2 ] || fail "validations in whole.jsonl"
+[ ! -s out ] || fail "stdout is not empty"
+expect 0 '' "${train[@]}" --save again
+same_folder whole/iter_0000012 again/iter_0000012 "the same command again"
+expect 0 '' "${train[@]}" --save one --threads 1
+same_folder whole/iter_0000012 one/iter_0000012 "one thread"
+expect 0 '' "${train[@]}" --save micro --micro-batch-size 2
+same_folder whole/iter_0000012 micro/iter_0000012 "another micro-batch size"
+for set in baseline avx2 avx512; do
+  if [ "$set" = baseline ] || grep -qw "${set/avx512/avx512f}" /proc/cpuinfo; then
+    expect 0 '' env MT_CPU=$set "${train[@]}" --save "$set"
+    same_folder whole/iter_0000012 "$set/iter_0000012" "MT_CPU=$set"
+  else
+    echo "no $set on this processor"
+  fi
+done
+
+# What exists.
+expect 2 'whole.*iteration 12' "${train[@]}" --save whole
+expect 2 'whole.jsonl' "${train[@]}" --save fresh --metrics whole.jsonl
+expect 0 'is done' "${train[@]}" --save whole --load whole --metrics whole.jsonl
+[ "$(wc -l < whole.jsonl)" -eq 14 ] || fail "a finished run changed its metrics"
+
+# Resuming: 7 and 5 steps, then by lives of three; contradictions.
+expect 75 'iteration 7' "${train[@]}" --save cut --load cut --exit-interval 7 --metrics cut.jsonl
+expect 2 '--lr 0.02.*0.01' "${train[@]}" --save cut --load cut --lr 0.02
+expect 2 'hidden-size 64' "${train[@]}" --save cut --load cut --hidden-size 64
+expect 2 'seed 5' "${train[@]}" --save cut --load cut --seed 5
+expect 0 '' "${train[@]}" --save cut --load cut --metrics cut.jsonl
+same_folder whole/iter_0000012 cut/iter_0000012 "7 + 5 steps"
+diff <(grep -o '"step":[0-9]*\|"loss":[^,]*\|"grad_norm":[^,]*\|"validation_loss":[^,]*' whole.jsonl) \
+  <(grep -o '"step":[0-9]*\|"loss":[^,]*\|"grad_norm":[^,]*\|"validation_loss":[^,]*' cut.jsonl) >/dev/null ||
+  fail "metrics of 7 + 5 steps differ from those of 12"
+expect 75 'iteration 3' "${train[@]}" --save lives --load lives --exit-interval 3
+expect 75 'iteration 6' "$bin/mt-train" --load lives --save lives --data-path data.h5 --split 90,10,0 --eval-iters 2 \
+  --eval-interval 6 --micro-batch-size 4 --exit-interval 3
+expect 75 'iteration 9' "${train[@]}" --save lives --load lives --exit-interval 3
+expect 0 '' "${train[@]}" --save lives --load lives --exit-interval 3
+same_folder whole/iter_0000012 lives/iter_0000012 "four lives"
+expect 0 '' "${train[@]}" --load lives/iter_0000006 --save branch
+same_folder whole/iter_0000012 branch/iter_0000012 "from one checkpoint into another folder"
+
+# Damage: the newest checkpoint is passed over, a damaged tensor is named, and the run ends up the same.
+cp -r lives damaged && rm damaged/iter_0000012/manifest.json
+expect 0 '' "${train[@]}" --save damaged --load damaged
+grep -q 'iter_0000012' err || fail "no warning about the damaged checkpoint: $(cat err)"
+same_folder whole/iter_0000012 damaged/iter_0000012 "after damage"
+cp -r lives flipped && file=$(ls flipped/iter_0000006/model*.h5)
+printf '\xff\xfe' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") / 2)) conv=notrunc status=none
+expect 3 'iter_0000006' "${train[@]}" --load flipped/iter_0000006 --save never
+[ ! -e never/iter_0000012 ] || fail "trained on a damaged checkpoint"
+
+# A damaged block of tokens is found at first touch: status 3, and nothing is saved.
+cp data.h5 broken.h5
+printf '\xff\xfe\xfd' | dd of=broken.h5 bs=1 seek=$(($(stat -c %s broken.h5) / 2)) conv=notrunc status=none
+expect 3 'broken.h5' "${train[@]}" --data-path broken.h5 --save never
+[ ! -e never/iter_0000012 ] || fail "trained on a damaged shard"
+head -c 20000 data.h5 > cut.h5
+expect 3 'cut.h5' "${train[@]}" --data-path cut.h5 --save never
+
+# Output that fails.
+expect 4 'No space left' "${train[@]}" --metrics /dev/full
+"${train[@]}" --metrics - 2>err >/dev/full; [ $? -eq 4 ] || fail "full stdout: status is not 4"
+"${train[@]}" --metrics - 2>err >&-; [ $? -eq 4 ] || fail "closed stdout: status is not 4 ($(tail -1 err))"
+"${train[@]}" 2>err >&-; [ $? -eq 0 ] || fail "closed stdout that is not used: $(tail -1 err)"
+"${train[@]}" --metrics - 2>err | head -n 1 >/dev/null
+[ "${PIPESTATUS[0]}" -eq 141 ] || fail "broken pipe: status ${PIPESTATUS[0]}"
+"${train[@]}" --metrics - 2>/dev/null | awk 'NR == 12 { exit } { print }' | grep -q '"grad_norm"' || fail "--metrics -"
+expect 4 'error' "${train[@]}" --save /proc/none
+touch file && expect 4 'file' "${train[@]}" --save file
+
+# From weights alone.
+expect 0 '' "$bin/mt-train" --load whole --finetune --data-path data.h5 --split 1,0,0 --eval-iters 0 --seq-length 16 \
+  --micro-batch-size 2 --train-iters 2 --lr 1e-4 --save tuned
+[ -f tuned/iter_0000002/manifest.json ] || fail "no tuned checkpoint"
+
+# The recipes that are shipped are read, and have the sizes they name.
+for recipe in "$source"/share/config/*.conf; do
+  expect 0 '' "$bin/mt-train" --config "$recipe" --print-config
+  grep -q '^hidden-size = ' out || fail "--print-config of $recipe"
+  expect 2 'data' "$bin/mt-train" --config "$recipe" --save refused
+done
+finish
