@@ -25,9 +25,7 @@ Digest128 narrow(Wide value) {
 // The mix of one element; both words are bijections of their argument, and the arguments together
 // are an invertible function of (index, bits). lib/base/hash.h states it.
 constexpr std::uint64_t kIndexLow = 0x9E3779B97F4A7C15U;
-constexpr std::uint64_t kBitsLow = 0xD1B54A32D192ED03U;
 constexpr std::uint64_t kIndexHigh = 0xA0761D6478BD642FU;
-constexpr std::uint64_t kBitsHigh = 0xE7037ED1A0B428DAU;
 
 std::uint64_t finish_low(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
@@ -51,8 +49,7 @@ Wide digest_run(const std::byte* data, std::int64_t count, std::uint64_t index) 
     Bits bits = 0;
     std::memcpy(&bits, data + i * static_cast<std::int64_t>(sizeof(Bits)), sizeof(Bits));
     const std::uint64_t element = bits;
-    sum += Wide{finish_high(high_base + element * kBitsHigh)} << 64 |
-           finish_low(low_base + element * kBitsLow);
+    sum += Wide{finish_high(high_base + (element << 32))} << 64 | finish_low(low_base + element);
     low_base += kIndexLow;
     high_base += kIndexHigh;
   }

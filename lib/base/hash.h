@@ -40,11 +40,12 @@ class StreamHash {
 };
 
 // The digest of a tensor, which does not know the layout: the sum modulo 2^128, over all elements,
-// of a 128-bit mix of i, the element's global row-major index, and b, its bits widened with zeros.
+// of a 128-bit mix of i, the element's global row-major index, and b, its bits widened with zeros
+// (no element is wider than 32 bits).
 // Any rank adds up its boxes in any order; sums of parts add; no elements give zero. The mix, all
 // modulo 2^64:
-//   low  = L(i * 9E3779B97F4A7C15 + b * D1B54A32D192ED03)
-//   high = H(i * A0761D6478BD642F + b * E7037ED1A0B428DA)
+//   low  = L(i * 9E3779B97F4A7C15 + b)
+//   high = H(i * A0761D6478BD642F + b * 2^32)
 //   L(x): x = (x ^ x >> 30) * BF58476D1CE4E5B9; x = (x ^ x >> 27) * 94D049BB133111EB; x ^ x >> 31
 //   H(x): x = (x ^ x >> 33) * FF51AFD7ED558CCD; x = (x ^ x >> 33) * C4CEB9FE1A85EC53; x ^ x >> 33
 // (L finishes SplitMix64, H finishes MurmurHash3.) Both are bijections, and (i, b) to their

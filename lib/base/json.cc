@@ -175,6 +175,10 @@ const Json& member(const Json& object, const std::string& key, const std::string
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& where) {
+  // nlohmann's lexer takes a NUL for the end of the text and would pass over what follows.
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    throw DataError(cat(where, ": at byte ", nul, ": not JSON, a NUL byte"));
+  }
   const char* seen = text.data();
   Builder builder(text, &seen, where);
   const Cursor begin(text.data(), &seen);
