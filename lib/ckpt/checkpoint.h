@@ -44,15 +44,16 @@ struct CheckpointContent {
 void save_checkpoint(const std::string& directory, const CheckpointContent& content,
                      const Communicator& world, bool replace);
 
-// Removes all but the newest `keep` iterations of a run (keep <= 0: none is removed), after a newer
-// one was committed. Also sweeps temporary directories that dead savers left. Call it only while
-// holding the run's DirectoryLock.
+// Removes all but the newest `keep` sound iterations of a run (keep <= 0: none is removed; damaged
+// ones do not count), after a newer one was committed. Also sweeps what dead savers left and points
+// the link `latest`, which is advice only, to the newest sound one. Call it only while holding the
+// run's DirectoryLock. Throws EnvironmentError.
 void retain_checkpoints(const std::string& run, std::int64_t keep);
 
 // The checkpoint that a --load means: PATH itself if it holds a manifest.json, else the newest
 // iter_N below it whose manifest verifies (damaged ones are passed over with a warning; if none is
-// sound: DataError). `absent` when PATH does not exist or is an empty directory. Hashes of tensors
-// are verified when read.
+// sound: DataError). `absent` when PATH does not exist or holds neither (what a killed first save
+// left does not count). Hashes of tensors are verified when read.
 struct FoundCheckpoint {
   bool absent = true;
   std::string directory;
