@@ -1,1 +1,20 @@
 # lib/base, lib/comm, the tensor pool and cmd/run_main.
+mt_test(philox LABEL unit LIBS mt_base)
+mt_test(hash LABEL unit LIBS mt_base PkgConfig::XXHASH)
+mt_test(json LABEL unit LIBS mt_base)
+# pending: mt_test(log LABEL unit LIBS mt_base)
+# pending: mt_test(options LABEL unit LIBS mt_base)
+mt_test(commit LABEL unit LIBS mt_base)
+# pending: mt_test(signals LABEL unit LIBS mt_base)
+# pending: mt_test(tensor LABEL unit LIBS mt_tensor)
+# pending: mt_test(launch LABEL unit LIBS mt_comm)
+
+# A program around run_main that does on request what programs do wrong, and one around base/commit.h.
+# pending: if(TARGET mt_run_main)
+# pending:   add_executable(run_main_probe run_main_probe.cc)
+# pending:   target_link_libraries(run_main_probe PRIVATE mt_run_main)
+# pending:   mt_script(run_main LABEL cli FILE cli/run_main.sh)
+# pending: endif()
+add_executable(commit_probe commit_probe.cc)
+target_link_libraries(commit_probe PRIVATE mt_base)
+mt_script(commit_faults LABEL fault FILE fault/commit.sh)

@@ -219,8 +219,15 @@ void PendingDirectory::commit() {
   if (error != 0) {
     fail_write(target_, error, "renaming " + temporary_ + ": ");
   }
+  try {
+    sync_directory(place.directory);
+  } catch (const EnvironmentError&) {
+    // The former directory goes back if it is still there under the temporary name.
+    committed_ = old != temporary_ || ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD,
+                                                  target_.c_str(), kExchange) != 0;
+    throw;
+  }
   committed_ = true;
-  sync_directory(place.directory);
   if (!old.empty()) {
     remove_tree(old);
   }

@@ -1,6 +1,10 @@
 // Files that appear whole or not at all: a temporary name beside the target, fsync, rename, fsync
-// of the directory. Every function throws EnvironmentError with the path and the system's reason; a
-// failed fsync means the file is gone.
+// of the directory. Every function throws EnvironmentError with the path and the system's reason.
+// After a failed fsync of a file nothing appears; if only that of its directory fails, the file is
+// there whole, but may be lost with the power.
+//
+// Temporary names are .NAME.tmp.PID-N beside NAME (NAME cut to 200 bytes), so that what a killed
+// process leaves can be found.
 #pragma once
 
 #include <cstdint>
@@ -65,8 +69,8 @@ class PendingDirectory {
   PendingDirectory& operator=(const PendingDirectory&) = delete;
   [[nodiscard]] const std::string& path() const { return temporary_; }
   // The caller has synchronised the files. fsync of the directory, rename, fsync of the parent.
-  // With kReplace the old target is moved aside first and removed after, so that one of the two is
-  // always there under some name.
+  // With kReplace the two change places in one step, and the old one is removed after (where the
+  // filesystem cannot do that: it is moved aside first).
   void commit();
 
  private:
