@@ -23,7 +23,7 @@ constexpr std::int64_t kBlockSteps = 384;
 // Rows of a, for one block: with kBlockSteps steps about 300 KB.
 constexpr std::int64_t kBlockRows = 196 / kTileRows * kTileRows;
 // Panels of b that a thread packs at once.
-constexpr std::int64_t kTaskPanels = 128 / kTileCols > 4 ? 128 / kTileCols : 4;
+constexpr std::int64_t kTaskPanels = 256 / kTileCols;
 // Rows and elements of a that are packed at once: in the third level cache.
 constexpr std::int64_t kPartRows = 2048 / kTileRows * kTileRows;
 constexpr std::int64_t kPartElements = std::int64_t{1} << 21;
@@ -80,12 +80,13 @@ struct Part {
 
 void pack_part_of_a(const Part& part) {
   const Gemm& g = part.g;
-  constexpr std::int64_t kChunk = 8;  // panels for a thread at once
-  const std::int64_t chunks = parts_of(part.row_panels(), kChunk);
+  // Panels for a thread at once: many where a line of memory holds elements of several.
+  const std::int64_t chunk = g.a_transposed ? 32 : 8;
+  const std::int64_t chunks = parts_of(part.row_panels(), chunk);
 #pragma omp for schedule(static)
   for (std::int64_t unit = 0; unit < chunks * part.blocks(); ++unit) {
     const std::int64_t block = unit / chunks;
-    const std::int64_t first = unit % chunks * kChunk;
+    const std::int64_t first = unit % chunks * chunk;
     const std::int64_t p = part.p + block * part.cut.block_steps;
     const float* const a = static_cast<const float*>(g.a);
     pack_a({.data = a + (g.a_transposed ? p * g.lda + part.i : part.i * g.lda + p),
@@ -93,7 +94,7 @@ void pack_part_of_a(const Part& part) {
             .steps_contiguous = !g.a_transposed,
             .count = part.rows,
             .steps = part.steps_of(block)},
-           first, least(first + kChunk, part.row_panels()), part.packed_block(block));
+           first, least(first + chunk, part.row_panels()), part.packed_block(block));
   }
 }
 

@@ -17,8 +17,12 @@ void pack_contiguous_steps(const Operand& o, std::int64_t first_row, float* out)
   }
   // A line (two times eight steps) of each row at once: rows at a distance of 4 KiB share few
   // places of the cache.
+  constexpr std::int64_t kAhead = 64;
   while (p + 8 <= o.steps) {
     const int halves = p + 16 <= o.steps ? 2 : 1;
+    for (int i = 0; i < (W < rows ? W : rows); ++i) {
+      __builtin_prefetch(row[i] + p + kAhead);
+    }
     // The last group may spill into the next step's first places, so it goes first.
     for (int group = kGroups - 1; group >= 0; --group) {
       for (int half = 0; half < halves; ++half) {
@@ -48,8 +52,10 @@ void copy_steps(const Operand& o, std::int64_t first_row, std::int64_t p, std::i
   const float* from = o.data + p * o.ld + first_row;
   float* to = out + p * W;
   constexpr int kRounded = (W + 7) / 8 * 8;
+  constexpr std::int64_t kAhead = 8;
   if (first_row + kRounded <= o.count) {
     for (; p < end; ++p, from += o.ld, to += W) {
+      __builtin_prefetch(from + kAhead * o.ld);
       // Eight at a time; what spills over is overwritten by the next step or lies in the slack.
 #pragma GCC unroll 4
       for (int i = 0; i < kRounded; i += 8) {

@@ -77,6 +77,11 @@ template <int R>
 static void tile(std::int64_t kc, const float* a, const float* b, float* c, std::int64_t ldc,
                  bool zero) {
   Vector sum[R][2];
+  // The next tile below.
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+    __builtin_prefetch(c + (r + kTileRows) * ldc, 1);
+  }
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
     sum[r][0] = zero ? broadcast(0.0F) : load(c + r * ldc);
