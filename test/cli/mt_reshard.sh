@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# mt-reshard: statuses, messages, and that nothing is left where nothing was written.
+source=$1 bin=$2 scratch=$3
+rm -rf "$scratch"; mkdir -p "$scratch"
+. "$source/test/cli/testing.sh"
+reshard=$bin/mt-reshard
+tiny=$source/test/data/hf/gpt-tiny
+nano=$source/test/data/hf/gpt-nano-sort
+cd "$scratch" || exit 1
+
+expect 0 "$reshard" --help
+grep -q -- '--force' <<<"$out" || fail "--help does not list --force"
+
+# Into a checkpoint, and from there into another one, which is equal but for nothing.
+expect 0 "$reshard" "$tiny" ckpt
+says "no tokenizer"
+[ -f ckpt/manifest.json ] || fail "no manifest"
+expect 0 "$reshard" --load-dir ckpt --save-dir copy
+diff -r ckpt copy > diff.txt || fail "a copy differs: $(cat diff.txt)"
+expect 0 "$reshard" "$tiny" again
+diff -r ckpt again > diff.txt || fail "two imports differ: $(cat diff.txt)"
+
+# A tokenizer that is named goes with it.
+shakespeare=$source/test/data/hf/gpt-shakespeare
+expect 0 "$reshard" "$shakespeare" with
+[ -f with/tokenizer/vocab.json ] || fail "the tokenizer does not travel"
+cp -r "$shakespeare" bare && chmod -R u+w bare && rm bare/vocab.json bare/merges.txt
+expect 0 "$reshard" bare named --vocab-file "$shakespeare/vocab.json" --merge_file "$shakespeare/merges.txt"
+diff -r with named > diff.txt || fail "a named tokenizer is not the carried one: $(cat diff.txt)"
+refuses 2 "--merge-file" "$reshard" bare x --vocab-file "$shakespeare/vocab.json"
+refuses 3 "1024" "$reshard" "$tiny" x --vocab-file "$shakespeare/vocab.json" --merge-file "$shakespeare/merges.txt"
+
+# Destinations that exist.
+refuses 2 "--force" "$reshard" "$nano" ckpt
+expect 0 "$reshard" --force "$nano" ckpt
+diff -r ckpt again > /dev/null && fail "--force did not replace"
+mkdir -p run/iter_0000001 && echo precious > run/mine
+refuses 2 "manifest.json" "$reshard" --force "$nano" run
+[ "$(cat run/mine)" = precious ] || fail "--force took what is no checkpoint"
+echo text > file
+refuses 2 "exists" "$reshard" "$nano" file
+[ "$(ls | sort | tr '\n' ' ')" = "again bare ckpt copy diff.txt file named run stderr stdout with " ] ||
+  fail "something else is left: $(ls | tr '\n' ' ')"
+
+# Misuse.
+refuses 2 "source and a destination" "$reshard"
+refuses 2 "source and a destination" "$reshard" "$nano"
+refuses 2 "" "$reshard" a b c
+refuses 2 "force" "$reshard" --forced "$nano" x
+says "see mt-reshard --help"
+
+# Missing things and places that cannot be written.
+refuses 4 "nowhere" "$reshard" nowhere x
+mkdir empty
+expect 4 "$reshard" empty x
+says "empty"
+refuses 4 "/proc/x" "$reshard" "$nano" /proc/x
+
+# Hostile directories: status 3 (the object named), in little time and memory, nothing left.
+bad() { # bad TEXT: the directory hf is refused so
+  (ulimit -v 4000000 && exec timeout 60 "$reshard" hf dst) > stdout 2> stderr
+  local status=$?
+  err=$(cat stderr)
+  [ $status -eq 3 ] || fail "status $status, expected 3 ($1): $err"
+  says "$1"
+  [ ! -e dst ] || fail "dst is left ($1)"
+  ls -A | grep -q 'tmp' && fail "a temporary is left ($1): $(ls -A)"
+}
+fresh() { rm -rf hf; cp -r "$nano" hf; chmod -R u+w hf; }
+fresh; echo '{"model_type": "gpt2"' > hf/config.json; bad config.json
+fresh; printf '\xff\xfe\x00' > hf/config.json; bad config.json
+fresh; head -c 3000000 /dev/zero | tr '\0' '[' > hf/config.json; bad config.json
+fresh; sed -i 's/"n_layer": 3/"n_layer": 900000000000/' hf/config.json; bad n_layer
+fresh; sed -i 's/"n_embd": 48/"n_embd": 3000000000/' hf/config.json; bad config.json
+fresh; sed -i 's/"n_layer": 3/"n_layer": 3, "n_layer": 2/' hf/config.json; bad n_layer
+fresh; sed -i 's/gelu_new/gelu/' hf/config.json; bad activation_function
+fresh; sed -i 's/: false/: true/' hf/config.json; bad lm_head.weight
+fresh; printf '\xff\xff\xff\xff\xff\xff\xff\x7f' | dd of=hf/model.safetensors conv=notrunc status=none; bad model.safetensors
+fresh; truncate -s 100000 hf/model.safetensors; bad model.safetensors
+fresh; truncate -s +1 hf/model.safetensors; bad model.safetensors
+fresh; sed -i 's/transformer.h.1.ln_1.bias/transformer.h.1.ln_9.bias/' hf/model.safetensors; bad transformer.h.1.ln_9.bias
+says transformer.h.1.ln_1.bias
+fresh; sed -i '1s/\[48,144\]/[144,48]/' hf/model.safetensors; sed -i '1s/\[48, 144\]/[144, 48]/' hf/model.safetensors; bad c_attn.weight
+fresh; mv hf/model.safetensors part.safetensors
+echo '{"weight_map": {"transformer.wte.weight": "../part.safetensors"}}' > hf/model.safetensors.index.json; bad index.json
+rm part.safetensors
+finish
