@@ -16,23 +16,27 @@ struct Case {
 
   std::int64_t width() const { return heads * head_size; }
   AttentionShape shape() const {
-    AttentionShape s{.batch = batch,
-                     .heads = heads,
-                     .head_size = head_size,
-                     .queries = queries,
-                     .keys = keys,
-                     .q_row = width() + 3,
-                     .q_batch = queries * (width() + 3),
-                     .kv_row = width() + 5,
-                     .kv_batch = keys * (width() + 5),
-                     .out_row = width() + 1,
-                     .out_batch = queries * (width() + 1)};
+    AttentionShape s;
+    s.batch = batch;
+    s.heads = heads;
+    s.head_size = head_size;
+    s.queries = queries;
+    s.keys = keys;
+    s.q_row = width() + 3;
+    s.q_batch = queries * s.q_row;
+    s.kv_row = width() + 5;
+    s.kv_batch = keys * s.kv_row;
+    s.out_row = width() + 1;
+    s.out_batch = queries * s.out_row;
     s.causal = causal;
     s.scale = 1.0F / std::sqrt(static_cast<float>(head_size));
     s.first_key = first_key.empty() ? nullptr : first_key.data();
     s.first_head = first_head;
     s.total_heads = heads + first_head;
-    s.dropout = {.probability = dropout, .seed = 77, .layer = 3, .site = 1};
+    s.dropout.probability = dropout;
+    s.dropout.seed = 77;
+    s.dropout.layer = 3;
+    s.dropout.site = 1;
     s.dropout.samples = samples.empty() ? nullptr : samples.data();
     return s;
   }
