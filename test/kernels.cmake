@@ -10,3 +10,9 @@ mt_vector_probe(avx2 -mavx2 -mfma)
 mt_vector_probe(avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma)
 mt_test(vector LABEL unit LIBS mt_vector_probe_baseline mt_vector_probe_avx2 mt_vector_probe_avx512)
 mt_test(kernels_attention LABEL unit LIBS mt_kernels OpenMP::OpenMP_CXX)
+mt_test(kernels_rows LABEL unit LIBS mt_kernels OpenMP::OpenMP_CXX)
+mt_test(kernels LABEL unit LIBS mt_kernels OpenMP::OpenMP_CXX)
+
+# Not a test: kernels_bench [threads] prints rates.
+add_executable(kernels_bench bench/kernels_bench.cc)
+target_link_libraries(kernels_bench PRIVATE mt_flags mt_kernels OpenMP::OpenMP_CXX)
