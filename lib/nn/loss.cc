@@ -1,0 +1,92 @@
+#include "nn/loss.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tensor/ops.h"
+
+namespace mt {
+
+VocabParallelCrossEntropy::VocabParallelCrossEntropy(std::int64_t vocabulary,
+                                                     const Communicator& tp)
+    : tp_(&tp), first_(owned_range(vocabulary, tp).begin) {}
+
+void VocabParallelCrossEntropy::forward(const Tensor& logits, const Tensor& labels, float* nll,
+                                        Saved* saved) const {
+  const std::int64_t rows = logits.dim(0);
+  // max, sum and target in one buffer that comes to the host at once
+  const Tensor numbers(logits.pool(), {3, rows}, DType::kF32, MemoryKind::kWorkspace);
+  const Tensor max = numbers.rows(0, 1), sum = numbers.rows(1, 2), target = numbers.rows(2, 3);
+  cross_entropy_max(logits, max);
+  tp_->all_reduce(max, ReduceOp::kMax);
+  cross_entropy_sum(logits, first_, labels, max,
+                    saved != nullptr ? Exponentials::kKept : Exponentials::kDropped, sum, target);
+  tp_->all_reduce(sum, ReduceOp::kSum);
+  tp_->all_reduce(target, ReduceOp::kSum);  // zero on all ranks but the label's
+  if (saved != nullptr) *saved = {.labels = labels, .sum = sum};
+
+  std::vector<float> host(static_cast<std::size_t>(3 * rows));
+  copy_to_host(numbers, host.data());
+  const float* sums = host.data() + rows;
+  const float* targets = host.data() + 2 * rows;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    nll[i] = static_cast<float>(std::log(static_cast<double>(sums[i])) - targets[i]);
+  }
+}
+
+void VocabParallelCrossEntropy::backward(const Tensor& logits, const Tensor& weight,
+                                         const Saved& saved) const {
+  cross_entropy_grad(logits, first_, saved.labels, saved.sum, weight);
+}
+
+VocabParallelHead::VocabParallelHead(std::int64_t vocabulary, const Communicator& tp)
+    : tp_(&tp),
+      vocabulary_(vocabulary),
+      range_(owned_range(vocabulary, tp)),
+      cross_entropy_(vocabulary, tp) {}
+
+std::int64_t VocabParallelHead::block_rows() const {
+  constexpr std::int64_t kLogitBytes = sizeof(float);
+  return std::max<std::int64_t>(1, kLogitsBlockBytes / (range_.size() * kLogitBytes));
+}
+
+void VocabParallelHead::nll(const Tensor& x, const Tensor& weight, const Tensor& labels,
+                            float* nll) const {
+  const std::int64_t rows = x.dim(0), block = std::min(rows, block_rows());
+  const Tensor buffer(x.pool(), {block, range_.size()}, DType::kF32, MemoryKind::kWorkspace);
+  for (std::int64_t begin = 0; begin < rows; begin += block) {
+    const std::int64_t end = std::min(rows, begin + block);
+    const Tensor logits = buffer.rows(0, end - begin);
+    linear(x.rows(begin, end), weight, logits);
+    cross_entropy_.forward(logits, labels.rows(begin, end), nll + begin, nullptr);
+  }
+}
+
+void VocabParallelHead::nll_and_gradients(const Tensor& x, const Tensor& weight,
+                                          const Tensor& dweight, const Tensor& labels,
+                                          const Tensor& row_weight, float* nll) const {
+  const std::int64_t rows = x.dim(0), block = std::min(rows, block_rows());
+  const Tensor buffer(x.pool(), {block, range_.size()}, DType::kF32, MemoryKind::kWorkspace);
+  for (std::int64_t begin = 0; begin < rows; begin += block) {
+    const std::int64_t end = std::min(rows, begin + block);
+    const Tensor logits = buffer.rows(0, end - begin);
+    const Tensor x_block = x.rows(begin, end);
+    VocabParallelCrossEntropy::Saved saved;
+    linear(x_block, weight, logits);
+    cross_entropy_.forward(logits, labels.rows(begin, end), nll + begin, &saved);
+    cross_entropy_.backward(logits, row_weight.rows(begin, end), saved);
+    linear_dweight(logits, x_block, dweight);
+    linear_dx(logits, weight, x_block);  // x of this block is used up
+  }
+  tp_->all_reduce(x, ReduceOp::kSum);  // each rank has the part through its own entries
+}
+
+Tensor VocabParallelHead::logits(const Tensor& x, const Tensor& weight) const {
+  // Other ranks' columns are zero here; the sum over ranks puts the parts together.
+  Tensor y = Tensor::zero(x.pool(), {x.dim(0), vocabulary_}, DType::kF32, MemoryKind::kActivations);
+  linear_columns(x, weight, y, range_.begin);
+  tp_->all_reduce(y, ReduceOp::kSum);
+  return y;
+}
+
+}  // namespace mt
