@@ -218,9 +218,10 @@ std::string config_word(const std::string& word) {
 
 std::string nearest_name(const std::string& name, const std::vector<std::string>& candidates) {
   std::string best;
-  std::size_t fewest = std::max<std::size_t>(3, name.size() / 2) + 1;
+  std::size_t fewest = std::max<std::size_t>(1, name.size() / 2) + 1;
   for (const std::string& candidate : candidates) {
-    const std::size_t cost = edits(name, candidate);
+    // A name that was cut short is near, too.
+    const std::size_t cost = candidate.rfind(name, 0) == 0 ? 1 : edits(name, candidate);
     if (cost < fewest) {
       fewest = cost;
       best = candidate;

@@ -32,8 +32,8 @@ struct ConfigLine {
 // The word as parse_config reads it back, in quotes where it needs them.
 [[nodiscard]] std::string config_word(const std::string& word);
 
-// The candidate with the fewest single-character edits and swaps of neighbours, or "" if nothing is
-// near.
+// The candidate with the fewest single-character edits and swaps of neighbours, or one that begins
+// with the name; "" if nothing is near.
 [[nodiscard]] std::string nearest_name(const std::string& name,
                                        const std::vector<std::string>& candidates);
 

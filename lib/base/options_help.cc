@@ -43,6 +43,18 @@ std::string joined(const Words& words, const char* separator) {
   return text;
 }
 
+// The general options, which were registered first, come last.
+Words Options::Table::sections() const {
+  Words titles;
+  for (const OptionEntry& entry : entries) {
+    if (std::find(titles.begin(), titles.end(), entry.section) == titles.end()) {
+      titles.push_back(entry.section);
+    }
+  }
+  std::rotate(titles.begin(), titles.begin() + 1, titles.end());
+  return titles;
+}
+
 void Options::Table::write_help(std::ostream& out) const {
   out << "usage: " << program << " " << usage << "\n\n";
   write_wrapped(out, description, 0, 0);
@@ -50,15 +62,7 @@ void Options::Table::write_help(std::ostream& out) const {
     out << "\n  " << positional_name << "  ";
     write_wrapped(out, positional_help, positional_name.size() + 4, kColumn);
   }
-  Words sections;
-  for (const OptionEntry& entry : entries) {
-    if (std::find(sections.begin(), sections.end(), entry.section) == sections.end()) {
-      sections.push_back(entry.section);
-    }
-  }
-  // The general options, which were registered first, come last.
-  std::rotate(sections.begin(), sections.begin() + 1, sections.end());
-  for (const std::string& section : sections) {
+  for (const std::string& section : sections()) {
     out << '\n' << section << ":\n";
     for (const OptionEntry& entry : entries) {
       if (entry.section != section) {
@@ -91,20 +95,18 @@ void Options::Table::write_help(std::ostream& out) const {
 std::string Options::config_text() const {
   std::string text =
       cat("# Options of ", table_->program, ". Those behind # have their default.\n");
-  std::string section;
-  for (const OptionEntry& entry : table_->entries) {
-    if (!entry.file) {
-      continue;
+  for (const std::string& section : table_->sections()) {
+    text += cat("\n# ", section, "\n");
+    for (const OptionEntry& entry : table_->entries) {
+      if (!entry.file || entry.section != section) {
+        continue;
+      }
+      text += cat(entry.given ? "" : "# ", entry.name, " =");
+      for (const std::string& word : entry.get()) {
+        text += " " + config_word(word);
+      }
+      text += '\n';
     }
-    if (entry.section != section) {
-      section = entry.section;
-      text += cat("\n# ", section, "\n");
-    }
-    text += cat(entry.given ? "" : "# ", entry.name, " =");
-    for (const std::string& word : entry.get()) {
-      text += " " + config_word(word);
-    }
-    text += '\n';
   }
   return text;
 }

@@ -71,6 +71,8 @@ struct Options::Table {
   // Adds the words that are no options to `others`.
   OptionSettings read_command_line(const Words& words, Words& others);
   OptionSettings read_config(const std::string& file);
+  // The titles of --help, in its order.
+  [[nodiscard]] Words sections() const;
   void write_help(std::ostream& out) const;
 };
 

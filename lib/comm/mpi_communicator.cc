@@ -14,7 +14,7 @@ std::string mpi_version() {
   if (MPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) {
     throw EnvironmentError("MPI_Get_library_version failed");
   }
-  const std::string version(text.data(), static_cast<std::size_t>(length));
+  const std::string version = text.data();  // Open MPI counts the final NUL in the length
   return version.substr(0, version.find('\n'));
 }
 

@@ -66,18 +66,16 @@ struct Pool::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  // A spare block of the size, or a little larger; null if there is none. Sets `size` to its size.
-  void* take_spare(std::int64_t& size) {
-    for (auto at = blocks.lower_bound(size); at != blocks.end() && at->first <= size + size / 8;
-         ++at) {
-      if (!at->second.spare.empty()) {
-        void* const block = at->second.spare.back();
-        at->second.spare.pop_back();
-        size = at->first;
-        return block;
-      }
+  // Null if there is no spare block of just this size. A larger one is not taken: another tensor of
+  // the step may be its owner, and a repeated step would then need more than it released.
+  void* take_spare(std::int64_t size) {
+    const auto at = blocks.find(size);
+    if (at == blocks.end() || at->second.spare.empty()) {
+      return nullptr;
     }
-    return nullptr;
+    void* const block = at->second.spare.back();
+    at->second.spare.pop_back();
+    return block;
   }
 
   void* take_from_system(std::int64_t size) {
@@ -127,7 +125,7 @@ std::shared_ptr<void> Pool::allocate(std::int64_t bytes, MemoryKind kind) {
   if (bytes > std::int64_t{1} << 62) {
     refuse();
   }
-  std::int64_t size = rounded(bytes);
+  const std::int64_t size = rounded(bytes);
   void* block = state_->take_spare(size);
   if (block == nullptr) {
     block = state_->take_from_system(size);
