@@ -50,10 +50,18 @@ struct TokenShardWriter::State {
     buffer.reserve(kBuffer + 4);
   }
 
-  void put(std::int32_t id) {
+  void put(const std::int32_t* ids, std::size_t count) {
     const std::size_t at = buffer.size();
-    buffer.resize(at + token_bytes());
-    std::memcpy(buffer.data() + at, &id, token_bytes());  // little-endian: the low bytes
+    buffer.resize(at + count * token_bytes());
+    char* const to = buffer.data() + at;
+    if (wide) {
+      std::memcpy(to, ids, count * 4);
+    } else {
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto id = static_cast<std::uint16_t>(ids[i]);
+        std::memcpy(to + i * 2, &id, 2);
+      }
+    }
     if (buffer.size() >= kBuffer) flush();
   }
   void flush() {
@@ -103,8 +111,9 @@ void TokenShardWriter::add_document(const std::int32_t* ids, std::size_t count, 
       throw DataError(cat(s.settings.path, ": document ", s.sets.size(), ": token id ", ids[i],
                           " is outside the vocabulary of ", vocab));
     }
-    s.put(ids[i]);
   }
+  constexpr std::size_t kPiece = std::size_t{256} << 10;  // ids
+  for (std::size_t at = 0; at < count; at += kPiece) s.put(ids + at, std::min(kPiece, count - at));
   MT_ASSERT(set >= -1 && set < static_cast<int>(s.set_names.size()));
   s.offsets.push_back(s.tokens() + count);
   s.sets.push_back(set);

@@ -1,0 +1,307 @@
+#include "data/preprocess.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "io/json_lines.h"
+#include "io/line_reader.h"
+
+namespace mt {
+namespace {
+
+constexpr std::size_t kBatchBytes = std::size_t{256} << 10;
+constexpr std::int64_t kReports = 100;  // bad lines that are logged one by one
+
+// Lines of one input, and what became of them.
+struct Batch {
+  std::string input;  // its name
+  std::string bytes;  // the lines one after the other, with padding behind the last
+  std::vector<std::size_t> ends;
+  std::uint64_t first_line = 0;
+
+  struct Line {
+    JsonLine kind = JsonLine::kBlank;
+    std::uint64_t replaced = 0;
+    std::string reason;
+    std::vector<std::string> keys;
+    std::size_t tokens_end = 0;  // of its document in `tokens`
+    std::size_t text_bytes = 0;
+    bool has_set = false;
+    std::string set;
+  };
+  std::vector<Line> lines;
+  std::vector<std::int32_t> tokens;
+  bool done = false;
+  std::exception_ptr error;
+};
+
+// What one thread needs to turn lines into ids.
+class BatchEncoder {
+ public:
+  BatchEncoder(const PreprocessOptions& options, const Tokenizer& tokenizer)
+      : append_eod_(options.append_eod),
+        tokenizer_(tokenizer.clone()),
+        parser_(options.json_key, replace_invalid_utf8) {}
+
+  void encode(Batch& batch) {
+    std::size_t begin = 0;
+    for (const std::size_t end : batch.ends) {
+      const std::string_view line = std::string_view(batch.bytes).substr(begin, end - begin);
+      begin = end;
+      Batch::Line& out = batch.lines.emplace_back();
+      out.kind = parser_.parse(line, document_);
+      out.replaced = document_.replaced;
+      if (out.kind == JsonLine::kDocument) {
+        tokenizer_->encode(document_.text, batch.tokens);
+        if (append_eod_) batch.tokens.push_back(tokenizer_->end_of_document());
+        out.text_bytes = document_.text.size();
+        out.has_set = document_.has_set;
+        out.set = document_.set;
+      } else {
+        out.reason = document_.reason;
+        out.keys = document_.keys;
+      }
+      out.tokens_end = batch.tokens.size();
+    }
+    std::string().swap(batch.bytes);
+  }
+
+ private:
+  bool append_eod_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  JsonLineParser parser_;
+  JsonDocument document_;
+};
+
+// Threads that encode batches, which come out in the order in which they went in.
+class OrderedWorkers {
+ public:
+  OrderedWorkers(const PreprocessOptions& options, const Tokenizer& tokenizer) {
+    for (int i = 0; i < options.workers; ++i) {
+      encoders_.push_back(std::make_unique<BatchEncoder>(options, tokenizer));
+    }
+    for (auto& encoder : encoders_) {
+      threads_.emplace_back([this, e = encoder.get()] { work(*e); });
+    }
+  }
+  ~OrderedWorkers() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+  OrderedWorkers(const OrderedWorkers&) = delete;
+  OrderedWorkers& operator=(const OrderedWorkers&) = delete;
+
+  // More batches than this wait for their turn: the next one must come out first.
+  [[nodiscard]] bool full() const { return batches_.size() >= 2 * threads_.size() + 1; }
+  [[nodiscard]] bool empty() const { return batches_.empty(); }
+  void put(std::unique_ptr<Batch> batch) {
+    {
+      const std::lock_guard lock(mutex_);
+      waiting_.push_back(batch.get());
+    }
+    batches_.push_back(std::move(batch));
+    wake_.notify_one();
+  }
+  // The oldest batch, when it is done. Rethrows what its thread threw.
+  std::unique_ptr<Batch> take() {
+    std::unique_ptr<Batch> batch = std::move(batches_.front());
+    {
+      std::unique_lock lock(mutex_);
+      finished_.wait(lock, [&] { return batch->done; });
+    }
+    batches_.pop_front();
+    if (batch->error) std::rethrow_exception(batch->error);
+    return batch;
+  }
+
+ private:
+  void work(BatchEncoder& encoder) {
+    for (;;) {
+      Batch* batch = nullptr;
+      {
+        std::unique_lock lock(mutex_);
+        wake_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
+        if (stop_) return;
+        batch = waiting_.front();
+        waiting_.pop_front();
+      }
+      try {
+        encoder.encode(*batch);
+      } catch (...) {
+        batch->error = std::current_exception();
+      }
+      {
+        const std::lock_guard lock(mutex_);
+        batch->done = true;
+      }
+      finished_.notify_one();
+    }
+  }
+
+  std::vector<std::unique_ptr<BatchEncoder>> encoders_;
+  std::deque<std::unique_ptr<Batch>> batches_;  // of the thread that reads and writes only
+  std::mutex mutex_;
+  std::condition_variable wake_, finished_;
+  std::deque<Batch*> waiting_;
+  bool stop_ = false;
+  std::vector<std::thread> threads_;
+};
+
+// Takes the batches in order: writes, counts, reports.
+class Collector {
+ public:
+  Collector(const PreprocessOptions& options, TokenShardWriter& writer)
+      : options_(&options), writer_(&writer), start_(std::chrono::steady_clock::now()) {}
+
+  void take(const Batch& batch) {
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i < batch.lines.size(); ++i) {
+      const Batch::Line& line = batch.lines[i];
+      ++counts_.lines;
+      if (line.kind == JsonLine::kDocument) {
+        document(batch, i, begin);
+      } else if (line.kind == JsonLine::kBlank) {
+        ++counts_.blank;
+      } else {
+        bad(batch, i);
+      }
+      begin = line.tokens_end;
+    }
+  }
+  [[nodiscard]] const PreprocessCounts& counts() const { return counts_; }
+  void require_documents() const;
+
+ private:
+  static std::string place(const Batch& batch, std::size_t i) {
+    return cat(batch.input, ":", batch.first_line + i, ": ");
+  }
+
+  void document(const Batch& batch, std::size_t i, std::size_t begin) {
+    const Batch::Line& line = batch.lines[i];
+    if (line.replaced > 0) {
+      if (options_->strict) {
+        throw DataError(cat(place(batch, i), line.replaced,
+                            " places that are not UTF-8 or half a surrogate pair (--strict)"));
+      }
+      counts_.replaced += static_cast<std::int64_t>(line.replaced);
+      ++counts_.replaced_lines;
+    }
+    const std::size_t count = line.tokens_end - begin;
+    writer_->add_document(batch.tokens.data() + begin, count,
+                          line.has_set ? writer_->set_id(line.set) : -1);
+    ++counts_.documents;
+    counts_.empty += line.text_bytes == 0;
+    counts_.tokens += static_cast<std::int64_t>(count);
+    counts_.text_bytes += static_cast<std::int64_t>(line.text_bytes);
+    if (options_->log_interval > 0 && counts_.documents % options_->log_interval == 0) {
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start_;
+      const double megabytes = static_cast<double>(counts_.text_bytes) / 1e6;
+      log_info(cat(counts_.documents, " documents, ", counts_.tokens, " tokens, ", megabytes,
+                   " MB of text, ", megabytes / took.count(), " MB/s"));
+    }
+  }
+
+  void bad(const Batch& batch, std::size_t i) {
+    const Batch::Line& line = batch.lines[i];
+    std::string reason = line.reason;
+    if (line.kind == JsonLine::kMissingKey) {
+      std::string keys;
+      for (const std::string& key : line.keys) keys += (keys.empty() ? "" : ", ") + key;
+      reason += "; it has " + (keys.empty() ? "none" : keys);
+      if (counts_.missing_key == 0) first_missing_ = reason;
+    }
+    if (options_->strict) throw DataError(place(batch, i) + reason + " (--strict)");
+    if (counts_.bad() < kReports) {
+      log_warning(place(batch, i) + reason);
+    } else if (counts_.bad() == kReports) {
+      log_warning(cat("more than ", kReports, " bad lines; further ones are only counted"));
+    }
+    std::int64_t& count = line.kind == JsonLine::kNotJson      ? counts_.not_json
+                          : line.kind == JsonLine::kNotObject  ? counts_.not_object
+                          : line.kind == JsonLine::kMissingKey ? counts_.missing_key
+                                                               : counts_.not_string;
+    ++count;
+  }
+
+  const PreprocessOptions* options_;
+  TokenShardWriter* writer_;
+  std::chrono::steady_clock::time_point start_;
+  PreprocessCounts counts_;
+  std::string first_missing_;
+};
+
+void Collector::require_documents() const {
+  if (counts_.documents > 0) return;
+  std::string names;
+  for (const std::string& input : options_->inputs) {
+    names += (names.empty() ? "" : ", ") + (input == "-" ? "stdin" : printable(input));
+  }
+  const std::string why = counts_.missing_key > 0
+                              ? "first line without it: " + first_missing_ + " (--json-keys)"
+                              : cat(counts_.bad(), " bad and ", counts_.blank, " blank ones");
+  throw DataError(cat(names, ": no documents in ", counts_.lines, " lines: ", why));
+}
+
+// Adds lines up to the size of a batch; false at the end of the input.
+bool fill(Batch& batch, LineReader& reader) {
+  std::string_view line;
+  bool more = true;
+  while (batch.bytes.size() < kBatchBytes && (more = reader.next(line))) {
+    if (batch.ends.empty()) batch.first_line = reader.line_number();
+    batch.bytes += line;
+    batch.ends.push_back(batch.bytes.size());
+  }
+  batch.bytes.append(LineReader::kPadding, '\0');
+  return more;
+}
+
+void check_inputs(const PreprocessOptions& options) {
+  int standard = 0;
+  for (const std::string& input : options.inputs) {
+    if (input == "-") {
+      ++standard;
+    } else if (::access(input.c_str(), R_OK) != 0) {
+      throw EnvironmentError(cat("cannot open ", printable(input), ": ", std::strerror(errno)));
+    }
+  }
+  if (standard > 1) throw UsageError("--input: stdin (-) can be read only once");
+}
+
+}  // namespace
+
+PreprocessCounts preprocess(const PreprocessOptions& options, const Tokenizer& tokenizer,
+                            TokenShardWriter& writer) {
+  MT_ASSERT(options.workers > 0);
+  check_inputs(options);
+  Collector collector(options, writer);
+  OrderedWorkers workers(options, tokenizer);
+  for (const std::string& input : options.inputs) {
+    LineReader reader(input);
+    for (bool more = true; more;) {
+      if (workers.full()) collector.take(*workers.take());
+      auto batch = std::make_unique<Batch>();
+      batch->input = reader.name();
+      more = fill(*batch, reader);
+      if (!batch->ends.empty()) workers.put(std::move(batch));
+    }
+  }
+  while (!workers.empty()) collector.take(*workers.take());
+  collector.require_documents();
+  return collector.counts();
+}
+
+}  // namespace mt
