@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstring>
@@ -24,6 +25,12 @@ FileDescriptor new_file(const std::string& path) {
     throw EnvironmentError(cat("cannot create ", path, ": ", std::strerror(errno)));
   }
   return fd;
+}
+
+void new_folder(const std::string& path) {
+  if (::mkdir(path.c_str(), 0777) != 0) {
+    throw EnvironmentError(cat("cannot create ", path, ": ", std::strerror(errno)));
+  }
 }
 
 // Writes the files of one checkpoint into a folder and notes in the manifest what it wrote.
@@ -149,7 +156,9 @@ void save_checkpoint(const std::string& directory, const CheckpointContent& cont
   const std::size_t end = directory.find_last_not_of('/');
   const std::size_t slash = directory.rfind('/', end);
   if (slash != std::string::npos && slash > 0 && end != std::string::npos) {
-    make_directories(directory.substr(0, slash));
+    if (const std::string parent = directory.substr(0, slash); !exists(parent)) {
+      make_directories(parent);
+    }
   }
   PendingDirectory pending(
       directory, replace ? PendingFile::Existing::kReplace : PendingFile::Existing::kRefuse);
@@ -172,7 +181,7 @@ void save_checkpoint(const std::string& directory, const CheckpointContent& cont
     }
   }
   for (const std::string& folder : folders) {
-    make_directories(pending.path() + "/" + folder);
+    new_folder(pending.path() + "/" + folder);
   }
   for (const auto& [name, text] : content.files) {
     saver.write_file(name, text);

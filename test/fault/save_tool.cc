@@ -17,7 +17,9 @@ int run(int argc, char** argv) {
   if (argc == 5 && std::strcmp(argv[1], "save") == 0) {
     const std::string directory = argv[2];
     const std::int64_t iteration = std::atoll(argv[3]);
-    mt::make_directories(directory);
+    if (!mt::exists(directory)) {
+      mt::make_directories(directory);
+    }
     const mt::DirectoryLock lock(directory);
     const auto world = mt::make_single_communicator();
     const auto sample = mt::testing_data::sample_checkpoint(iteration);
