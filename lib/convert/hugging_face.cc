@@ -1,5 +1,6 @@
 #include "convert/hugging_face.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -39,8 +40,28 @@ void expect_flag(const Json& json, const std::string& where, const std::string& 
   expect(found == wanted, where, key, found ? "true" : "false", wanted ? "true" : "false");
 }
 
-// What the tensors of a file are, in the order of our table, with what is wrong with them as a
-// whole.
+// A complaint about our options, in the keys of their file.
+std::string in_their_words(std::string message) {
+  constexpr std::pair<const char*, const char*> kKeys[] = {
+      {"--num-layers", "n_layer"},
+      {"--hidden-size", "n_embd"},
+      {"--num-attention-heads", "n_head"},
+      {"--ffn-hidden-size", "n_inner"},
+      {"--max-position-embeddings", "n_positions"},
+      {"--layernorm-epsilon", "layer_norm_epsilon"},
+      {"--init-method-std", "initializer_range"},
+      {"--hidden-dropout", "resid_pdrop"},
+      {"--attention-dropout", "attn_pdrop"},
+  };
+  for (const auto& [ours, theirs] : kKeys) {
+    for (std::size_t at = 0; (at = message.find(ours, at)) != std::string::npos;) {
+      message.replace(at, std::strlen(ours), theirs);
+    }
+  }
+  return message;
+}
+
+// A tensor of ours and where it comes from.
 struct Source {
   const TensorName* name = nullptr;
   std::string ours, theirs;
@@ -291,7 +312,7 @@ ModelConfig parse_gpt2_config(const std::string& text, const std::string& where)
   try {
     config.check();
   } catch (const UsageError& error) {
-    throw DataError(cat(where, ": ", error.what()));
+    throw DataError(cat(where, ": ", in_their_words(error.what())));
   }
   return config;
 }

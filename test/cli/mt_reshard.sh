@@ -11,14 +11,20 @@ cd "$scratch" || exit 1
 expect 0 "$reshard" --help
 grep -q -- '--force' <<<"$out" || fail "--help does not list --force"
 
-# Into a checkpoint, and from there into another one, which is equal but for nothing.
+# digests CKPT: of every tensor, by name.
+digests() { grep -oE '^"[^"]*":|"digest":"[0-9a-f]*"' "$1/manifest.json"; }
+
+# Into a checkpoint, and from there into another one with the same tensors; copying and importing repeat byte by byte.
 expect 0 "$reshard" "$tiny" ckpt
 says "no tokenizer"
 [ -f ckpt/manifest.json ] || fail "no manifest"
 expect 0 "$reshard" --load-dir ckpt --save-dir copy
-diff -r ckpt copy > diff.txt || fail "a copy differs: $(cat diff.txt)"
+[ "$(digests ckpt | grep -c digest)" -eq 68 ] || fail "digests: $(digests ckpt | grep -c digest)"
+[ "$(digests ckpt)" = "$(digests copy)" ] || fail "a copy has other tensors"
+expect 0 "$reshard" copy copy2
+diff -rq copy copy2 > diff.txt || fail "two copies differ: $(cat diff.txt)"
 expect 0 "$reshard" "$tiny" again
-diff -r ckpt again > diff.txt || fail "two imports differ: $(cat diff.txt)"
+diff -rq ckpt again > diff.txt || fail "two imports differ: $(cat diff.txt)"
 
 # A tokenizer that is named goes with it.
 shakespeare=$source/test/data/hf/gpt-shakespeare
@@ -26,20 +32,20 @@ expect 0 "$reshard" "$shakespeare" with
 [ -f with/tokenizer/vocab.json ] || fail "the tokenizer does not travel"
 cp -r "$shakespeare" bare && chmod -R u+w bare && rm bare/vocab.json bare/merges.txt
 expect 0 "$reshard" bare named --vocab-file "$shakespeare/vocab.json" --merge_file "$shakespeare/merges.txt"
-diff -r with named > diff.txt || fail "a named tokenizer is not the carried one: $(cat diff.txt)"
+diff -rq with named > diff.txt || fail "a named tokenizer is not the carried one: $(cat diff.txt)"
 refuses 2 "--merge-file" "$reshard" bare x --vocab-file "$shakespeare/vocab.json"
 refuses 3 "1024" "$reshard" "$tiny" x --vocab-file "$shakespeare/vocab.json" --merge-file "$shakespeare/merges.txt"
 
 # Destinations that exist.
 refuses 2 "--force" "$reshard" "$nano" ckpt
 expect 0 "$reshard" --force "$nano" ckpt
-diff -r ckpt again > /dev/null && fail "--force did not replace"
+diff -rq ckpt again > /dev/null && fail "--force did not replace"
 mkdir -p run/iter_0000001 && echo precious > run/mine
 refuses 2 "manifest.json" "$reshard" --force "$nano" run
 [ "$(cat run/mine)" = precious ] || fail "--force took what is no checkpoint"
 echo text > file
 refuses 2 "exists" "$reshard" "$nano" file
-[ "$(ls | sort | tr '\n' ' ')" = "again bare ckpt copy diff.txt file named run stderr stdout with " ] ||
+[ "$(ls | sort | tr '\n' ' ')" = "again bare ckpt copy copy2 diff.txt file named run stderr stdout with " ] ||
   fail "something else is left: $(ls | tr '\n' ' ')"
 
 # Misuse.
