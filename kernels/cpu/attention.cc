@@ -76,6 +76,19 @@ struct Head {
     const auto block = static_cast<std::uint64_t>(row * round_up(s.keys, 4) + key) / 4;
     dropout_factors(mask, s.dropout.samples[sample], block, f);
   }
+  // Asks for a few rows of the next keys while this block is computed: rows far apart escape the
+  // hardware's prefetching. Returns where to go on.
+  std::int64_t prefetch_keys(const void* k, const void* v, std::int64_t key,
+                             std::int64_t end) const {
+    const std::int64_t stop = smaller(key + 4, end);
+    for (; key < stop; ++key) {
+      for (std::int64_t i = 0; i < s.head_size; i += 16) {
+        __builtin_prefetch(kv(static_cast<const float*>(k), key) + i);
+        __builtin_prefetch(kv(static_cast<const float*>(v), key) + i);
+      }
+    }
+    return key;
+  }
   bool drops() const { return s.dropout.probability > 0; }
 };
 
@@ -223,7 +236,9 @@ void forward_tile(const AttentionForward& f, const Head& h, std::int64_t begin, 
                  t.k_columns);
     pack_rows(h.kv(static_cast<const float*>(f.v), key), h.s.kv_row, keys, kKeys, h.s.head_size,
               h.width, t.v_rows);
+    std::int64_t ahead = key + kKeys;
     for (std::int64_t g = begin; g < end; g += kGroup) {
+      ahead = h.prefetch_keys(f.k, f.v, ahead, smaller(key + 2 * kKeys, key_end));
       forward_group(f, h, t, begin, g, smaller(g + kGroup, end), key);
     }
   }
@@ -382,12 +397,14 @@ void backward_keys(const AttentionBackward& b, const Head& h, const BackwardScra
   for (std::int64_t i = 0; i < 2 * kKeys * h.width; i += 16) {
     store(t.dk + i, all(0.0F));  // and dv behind it
   }
+  std::int64_t ahead = key + kKeys;
   for (std::int64_t tile = 0; tile < h.s.queries; tile += kBackwardQueries) {
     const std::int64_t end = smaller(tile + kBackwardQueries, h.s.queries);
     if (h.last_end(end) <= key || h.least_first(tile, end) >= key + keys) {
       continue;
     }
     for (std::int64_t g = tile; g < end; g += kGroup) {
+      ahead = h.prefetch_keys(b.k, b.v, ahead, smaller(key + 2 * kKeys, h.s.keys));
       backward_group(b, h, t, tile, g, smaller(g + kGroup, end), key);
     }
     add_key_gradients(h, t, tile, end, key, keys);
@@ -444,12 +461,12 @@ void attention_forward(DType dtype, const AttentionForward& f) {
   const std::int64_t floats = round_up(ForwardScratch::floats(round_up(f.shape.head_size, 16)), 16);
   const std::int64_t items = f.shape.batch * f.shape.heads;
   float* memory = thread_scratch(floats);
-  // Late tiles have more keys to see, so they go first.
+  // The tiles of one head follow each other, the longest first.
   const std::int64_t tiles = (f.shape.queries + kForwardQueries - 1) / kForwardQueries;
 #pragma omp parallel for schedule(dynamic) if (items * tiles > 1)
   for (std::int64_t i = 0; i < items * tiles; ++i) {
-    const Head head(f.shape, i % items);
-    forward_tile(f, head, (tiles - 1 - i / items) * kForwardQueries,
+    const Head head(f.shape, i / tiles);
+    forward_tile(f, head, (tiles - 1 - i % tiles) * kForwardQueries,
                  memory + omp_get_thread_num() * floats);
   }
 }

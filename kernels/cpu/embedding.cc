@@ -1,4 +1,5 @@
 // Rows gathered by token and position, and their gradients scattered in the order of the tokens.
+#include "kernels/cpu/columns.h"
 #include "kernels/cpu/kernel_set.h"
 #include "kernels/cpu/vector.h"
 
@@ -24,15 +25,15 @@ void embedding_forward(DType dtype, const EmbeddingForward& f) {
 
 void embedding_backward(DType dtype, const EmbeddingBackward& b) {
   require_f32(dtype);
-  constexpr std::int64_t kColumns = 64;  // one thread's piece: a token may come again anywhere
+  const std::int64_t slice = columns_of_slice(b.cols);  // a token may come again anywhere
   auto add_row = [](float* sum, const float* dy, std::int64_t begin, std::int64_t end) {
     sweep(begin, end, [&](std::int64_t i, auto part) {
       store(sum + i, load(sum + i, part) + load(dy + i, part), part);
     });
   };
 #pragma omp parallel for schedule(static) if (b.count * b.cols > kChunk)
-  for (std::int64_t begin = 0; begin < b.cols; begin += kColumns) {
-    const std::int64_t end = begin + kColumns < b.cols ? begin + kColumns : b.cols;
+  for (std::int64_t begin = 0; begin < b.cols; begin += slice) {
+    const std::int64_t end = begin + slice < b.cols ? begin + slice : b.cols;
     for (std::int64_t t = 0; t < b.count; ++t) {
       const float* dy = static_cast<const float*>(b.dy) + t * b.cols;
       const std::int64_t row = b.tokens[t] - b.first;

@@ -1,4 +1,5 @@
 // Layer normalisation over rows: mean, then variance of the differences, both over 16 lanes.
+#include "kernels/cpu/columns.h"
 #include "kernels/cpu/kernel_set.h"
 #include "kernels/cpu/vector.h"
 
@@ -89,14 +90,14 @@ void layernorm_forward(DType dtype, const LayerNormForward& f) {
 // then dx, split by rows.
 void layernorm_backward(DType dtype, const LayerNormBackward& b) {
   require_f32(dtype);
-  constexpr std::int64_t kColumns = 128;
+  const std::int64_t slice = columns_of_slice(b.cols);
   const std::int64_t group = (1 << 18) / (b.cols + 1) + 1;
 #pragma omp parallel if (b.rows * b.cols > kChunk)
   for (std::int64_t begin = 0; begin < b.rows; begin += group) {
     const std::int64_t end = begin + group < b.rows ? begin + group : b.rows;
 #pragma omp for schedule(static)
-    for (std::int64_t from = 0; from < b.cols; from += kColumns) {
-      add_gain_and_bias(b, begin, end, from, from + kColumns < b.cols ? from + kColumns : b.cols);
+    for (std::int64_t from = 0; from < b.cols; from += slice) {
+      add_gain_and_bias(b, begin, end, from, from + slice < b.cols ? from + slice : b.cols);
     }
 #pragma omp for schedule(static)
     for (std::int64_t r = begin; r < end; ++r) {

@@ -1,4 +1,5 @@
 // Sums over rows and over everything, the search for what is not finite, and the largest of a row.
+#include "kernels/cpu/columns.h"
 #include "kernels/cpu/kernel_set.h"
 #include "kernels/cpu/vector.h"
 
@@ -6,12 +7,12 @@ namespace mt::cpu::MT_KERNEL_SET {
 
 void sum_rows(DType dtype, const void* x, void* out, std::int64_t rows, std::int64_t cols) {
   require_f32(dtype);
-  constexpr std::int64_t kColumns = 128;  // one thread's: their sums stay in the first cache
+  const std::int64_t slice = columns_of_slice(cols);
   const auto* in = static_cast<const float*>(x);
   auto* total = static_cast<float*>(out);
 #pragma omp parallel for schedule(static) if (rows * cols > kChunk)
-  for (std::int64_t begin = 0; begin < cols; begin += kColumns) {
-    const std::int64_t end = begin + kColumns < cols ? begin + kColumns : cols;
+  for (std::int64_t begin = 0; begin < cols; begin += slice) {
+    const std::int64_t end = begin + slice < cols ? begin + slice : cols;
     for (std::int64_t r = 0; r < rows; ++r) {
       const float* row = in + r * cols;
       sweep(begin, end, [&](std::int64_t i, auto part) {
