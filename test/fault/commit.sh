@@ -108,6 +108,22 @@ strace -qq -o trace -e trace=renameat2 -e inject=renameat2:error=EINVAL "$probe"
 [ $? = 2 ] || fail "an existing target without renameat2: status $?"
 [ "$(state replace)" = old ] || fail "an existing target without renameat2: $(state replace)"
 cases=$((cases + 4))
+# What survives a loss of power is what was synchronised before the rename, and the directory after it.
+for kind in file replace; do
+  prepare $kind
+  strace -qq -y -o trace -e trace=openat,write,pwrite64,fsync,renameat2,rename "$probe" $kind d/target
+  order=$(sed -n 's/^openat(.*\.tmp\.[^,]*, [^)]*O_EXCL[^)]*O_NOFOLLOW.*/create/p; s/^p*write[64]*(.*\.tmp\..*/write/p
+    s/^fsync(.*\.tmp\..*/sync-file/p; s/^fsync(.*/sync-directory/p; s/^rename.*/rename/p' trace | uniq | tr '\n' ' ')
+  [ "$order" = "create write sync-file rename sync-directory " ] || fail "$kind: the order is $order"
+  cases=$((cases + 1))
+done
+prepare directory
+strace -qq -y -o trace -e trace=fsync,renameat2,unlinkat,unlink "$probe" directory d/target
+order=$(sed -n 's/^fsync(.*\(one\|two\)\.tmp\..*/file/p; s/^fsync([0-9]*<.*\/\.target\.tmp\.[^/]*>).*/directory/p
+  s/^fsync([0-9]*<.*\/d>).*/parent/p; s/^renameat2(.*EXCHANGE.*/exchange/p; s/^unlink.*"old".*/remove-old/p' trace | tr '\n' ' ')
+[ "$order" = "file directory file directory directory exchange parent remove-old " ] || fail "directory: the order is $order"
+cases=$((cases + 1))
+
 echo "$cases cases, $failures failures"
 [ $cases -ge 60 ] || { echo "FAIL: only $cases cases"; exit 1; }
 [ $failures = 0 ]
