@@ -85,6 +85,14 @@ TEST(TokenShard, RoundTripAndBoundaryVocabularies) {
   }
 }
 
+TEST(TokenShard, TokenizerWithoutMerges) {
+  const Scratch scratch;
+  const auto tokenizer = make_bpe_tokenizer(byte_level_files({}, ""), "test");
+  write(scratch / "a.h5", *tokenizer, {{1, 2}, {}, {256}});
+  EXPECT_EQ(read_all(TokenShardReader(scratch / "a.h5")), (Documents{{1, 2}, {}, {256}}));
+  EXPECT_EQ(TokenShardReader(scratch / "a.h5").tokenizer_files().merges, "");
+}
+
 TEST(TokenShard, EqualContentIsEqualBytes) {
   const Scratch scratch;
   const auto tokenizer = tokenizer_of(300);
