@@ -1,103 +1,30 @@
 #include "ckpt/checkpoint.h"
 
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <functional>
+#include <limits>
 #include <random>
 
-#include "base/commit.h"
 #include "base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/manifest.h"
-#include "test/fault/sample_checkpoint.h"
+#include "ckpt/parameters.h"
+#include "test/checkpoint_fixture.h"
 
 namespace {
 
 namespace fs = std::filesystem;
-using mt::Box;
 using mt::CheckpointReader;
 using mt::DataError;
 using mt::Shape;
+using mt::testing_data::bytes_of;
 using mt::testing_data::check_sample;
+using mt::testing_data::put;
 using mt::testing_data::sample_checkpoint;
 
-std::string bytes_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-void put(const std::string& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
-}
-
-class Checkpoint : public testing::Test {
- protected:
-  Checkpoint() {
-    std::string name = testing::TempDir() + "mt-checkpoint-XXXXXX";
-    folder_ = ::mkdtemp(name.data());
-    save("a", 1);
-  }
-  ~Checkpoint() override { fs::remove_all(folder_); }
-
-  [[nodiscard]] std::string path(const std::string& name) const { return folder_ + "/" + name; }
-  void save(const std::string& name, std::int64_t iteration, bool replace = false) const {
-    mt::save_checkpoint(path(name), sample_checkpoint(iteration).content, *world_, replace);
-  }
-  // The message of the DataError that reading everything gives; "" if everything is right.
-  [[nodiscard]] std::string fault(const std::string& name) const {
-    try {
-      check_sample(path(name), 1);
-    } catch (const DataError& error) {
-      return error.what();
-    } catch (const mt::EnvironmentError& error) {
-      return std::string("environment: ") + error.what();
-    }
-    return "";
-  }
-  // The names of all files of a checkpoint.
-  [[nodiscard]] std::vector<std::string> files(const std::string& name) const {
-    std::vector<std::string> names;
-    for (const auto& entry : fs::recursive_directory_iterator(path(name))) {
-      if (entry.is_regular_file()) {
-        names.push_back(fs::relative(entry.path(), path(name)).string());
-      }
-    }
-    std::sort(names.begin(), names.end());
-    return names;
-  }
-  // What a message about this byte of this file must say.
-  [[nodiscard]] static std::string owner(const mt::Manifest& manifest, const std::string& file,
-                                         std::uint64_t byte) {
-    for (const auto& [name, tensor] : manifest.tensors) {
-      for (const mt::StoredBox& box : tensor.boxes) {
-        if (box.file == file && byte >= box.byte_offset && byte < box.byte_offset + box.bytes) {
-          return file + ": tensor " + name + ":";
-        }
-      }
-    }
-    return file + ":";
-  }
-  [[nodiscard]] mt::Manifest manifest(const std::string& name) const {
-    return mt::Manifest::parse(bytes_of(path(name) + "/manifest.json"), "manifest");
-  }
-  static std::string output(const std::string& command) {
-    std::FILE* const pipe = ::popen((command + " 2>&1").c_str(), "r");
-    std::string text;
-    char buffer[4096];
-    while (std::size_t n = std::fread(buffer, 1, sizeof buffer, pipe)) {
-      text.append(buffer, n);
-    }
-    EXPECT_EQ(::pclose(pipe), 0) << command << "\n" << text;
-    return text;
-  }
-
-  std::string folder_;
-  std::unique_ptr<mt::Communicator> world_ = mt::make_single_communicator();
-};
+class Checkpoint : public mt::testing_data::CheckpointTest {};
 
 TEST_F(Checkpoint, reads_back_what_it_saved) {
   EXPECT_EQ(fault("a"), "");
@@ -231,219 +158,47 @@ print(n, 'boxes right')
             "15 boxes right\n");
 }
 
-TEST_F(Checkpoint, finds_every_flipped_bit_and_names_its_place) {
-  const mt::Manifest recorded = manifest("a");
-  std::vector<std::string> names = files("a");
-  std::erase_if(names, [&](const std::string& f) { return fs::file_size(path("a/" + f)) == 0; });
-  std::mt19937_64 random(2026);
-  int found = 0;
-  int named = 0;
-  constexpr int kTrials = 2000;
-  for (int trial = 0; trial < kTrials; ++trial) {
-    const std::string file = names[random() % names.size()];
-    std::fstream stream(path("a/" + file), std::ios::in | std::ios::out | std::ios::binary);
-    const std::uint64_t at = random() % fs::file_size(path("a/" + file));
-    const char flip = static_cast<char>(1 << random() % 8);
-    stream.seekg(static_cast<std::streamoff>(at));
-    const char before = static_cast<char>(stream.peek());
-    stream.seekp(static_cast<std::streamoff>(at)).put(static_cast<char>(before ^ flip)).flush();
-    const std::string message = fault("a");
-    found += message.empty() ? 0 : 1;
-    const bool right = message.find(owner(recorded, file, at)) != std::string::npos;
-    named += right ? 1 : 0;
-    EXPECT_TRUE(right) << file << " byte " << at << ": " << message;
-    stream.seekp(static_cast<std::streamoff>(at)).put(before).flush();
-  }
-  std::printf("bit flips: %d/%d found, %d named right\n", found, kTrials, named);
-  EXPECT_EQ(found, kTrials);
-  EXPECT_EQ(fault("a"), "");
-}
-
-TEST_F(Checkpoint, finds_truncation_extension_and_damaged_pages) {
-  int trials = 0;
-  for (const std::string& file : files("a")) {
-    const std::string whole = bytes_of(path("a/" + file));
-    const auto expect_found = [&](const std::string& bytes, const std::string& what) {
-      if (bytes == whole) {
-        return;
-      }
-      put(path("a/" + file), bytes);
-      const std::string message = fault("a");
-      EXPECT_NE(message.find(file), std::string::npos) << file << " " << what << ": " << message;
-      ++trials;
-    };
-    for (std::size_t cut = 0; cut < whole.size(); cut += 512) {
-      expect_found(whole.substr(0, cut), "truncated");
-    }
-    if (!whole.empty()) {
-      expect_found(whole.substr(0, whole.size() - 1), "truncated by one");
-    }
-    expect_found(whole + '\0', "extended");
-    for (std::size_t page = 0; page < whole.size(); page += 512) {
-      const std::size_t length = std::min<std::size_t>(512, whole.size() - page);
-      for (const char fill : {'\0', '\xff'}) {
-        std::string bytes = whole;
-        bytes.replace(page, length, length, fill);
-        expect_found(bytes, "filled page");
-      }
-      if (page >= 512) {
-        std::string bytes = whole;
-        bytes.replace(page, length, whole.substr(page - 512, length));
-        expect_found(bytes, "repeated page");
-      }
-    }
-    put(path("a/" + file), whole);
-  }
-  std::printf("truncated files and damaged pages: %d/%d found\n", trials, trials);
-  EXPECT_EQ(fault("a"), "");
-}
-
-TEST_F(Checkpoint, finds_files_of_another_checkpoint_and_missing_ones) {
-  save("b", 2);
-  for (const std::string& file : files("a")) {
-    if (bytes_of(path("a/" + file)) == bytes_of(path("b/" + file))) {
-      continue;  // the tokenizer's files and index.h5 but for the iteration
-    }
-    const std::string whole = bytes_of(path("a/" + file));
-    put(path("a/" + file), bytes_of(path("b/" + file)));
-    EXPECT_NE(fault("a"), "") << file;
-    put(path("a/" + file), whole);
-  }
-  for (const std::string& file : files("a")) {
-    fs::rename(path("a/" + file), path("aside"));
-    EXPECT_EQ(fault("a").rfind("environment: cannot read ", 0), 0U) << file << fault("a");
-    fs::create_symlink(path("aside"), path("a/" + file));
-    EXPECT_NE(fault("a").find(file), std::string::npos) << "link " << fault("a");
-    fs::remove(path("a/" + file));
-    fs::create_directory(path("a/" + file));
-    EXPECT_NE(fault("a").find(file), std::string::npos) << "directory " << fault("a");
-    fs::remove(path("a/" + file));
-    ASSERT_EQ(::mkfifo(path("a/" + file).c_str(), 0600), 0);
-    EXPECT_NE(fault("a").find(file), std::string::npos) << "FIFO " << fault("a");
-    fs::remove(path("a/" + file));
-    fs::rename(path("aside"), path("a/" + file));
-  }
-  fs::rename(path("a/tokenizer"), path("tokenizer"));
-  fs::create_symlink(path("tokenizer"), path("a/tokenizer"));
-  EXPECT_NE(fault("a").find("tokenizer"), std::string::npos);
-  fs::remove(path("a/tokenizer"));
-  fs::rename(path("tokenizer"), path("a/tokenizer"));
-  put(path("a/notes.txt"), "a file of the user's");
-  EXPECT_EQ(fault("a"), "");
-}
-
 // Legal manifests, hashed anew by hand, that tell lies.
-TEST_F(Checkpoint, refuses_manifests_that_were_edited_and_hashed_again) {
-  const std::string text = bytes_of(path("a/manifest.json"));
-  const std::string body = text.substr(0, text.rfind("\"manifest_xxh3_128\""));
-  const auto hashed = [](const std::string& before) {
-    return before + "\"manifest_xxh3_128\":\"" +
-           mt::to_hex(mt::xxh3_128(before.data(), before.size())) + "\"}\n";
+// A fused weight of two segments, of which this rank holds other rows than the rank that saved.
+TEST_F(Checkpoint, parameters_are_stored_by_segment_and_loaded_in_another_cut) {
+  mt::Pool pool(mt::make_cpu_device("baseline", 1));
+  const auto segment = [](const std::string& name, std::int64_t first, std::int64_t rows) {
+    return mt::Segment{name, {6, 3}, {first, 0}, {rows, 3}, 0};
   };
-  ASSERT_EQ(hashed(body), text);
-  const struct {
-    const char *from, *to, *says;
-  } edits[] = {
-      {"\"mt-checkpoint\"", "\"other\"", "format"},
-      {"\"version\":1", "\"version\":2", "version: expected 1, found 2"},
-      {"\"version\":1,", "", "version"},
-      {"\"iteration\":1,\n", "\"iteration\":-1,\n", "iteration"},
-      {"\"model\":{", "\"model\":[{},{", "JSON"},
-      {"\"training\":{", "\"training\":3,\"x\":{", "training"},
-      {"\"files\":{", "\"other\":{", "files"},
-      {"\"tensors\":{", "\"tensors\":1,\"x\":{", "tensors"},
-      {"\"shape\":[67,24]", "\"shape\":[67,25]", "embedding.word.weight"},
-      {"\"shape\":[67,24]", "\"shape\":[68,24]", "hold 6432 bytes, expected 6528"},
-      {"\"shape\":[67,24]", "\"shape\":[66,24]", "does not lie in"},
-      {"\"shape\":[67,24]", "\"shape\":[-67,24]", "shape"},
-      {"\"shape\":[67,24]", "\"shape\":[67.0,24]", "shape"},
-      {"\"shape\":[67,24]", "\"shape\":[4611686018427387904,24]", "too large"},
-      {"\"shape\":[67,24]", "\"shape\":[18446744073709551615,24]", "shape"},
-      {"\"shape\":[67,24]", "\"shape\":[1,1,1,1,1,1,1,67,24]", "at most 8"},
-      {"\"shape\":[67,24]", "\"shape\":\"67\"", "shape"},
-      {"\"dtype\":\"bf16\"", "\"dtype\":\"f32\"", "bytes: expected 1536, found 768"},
-      {"\"dtype\":\"bf16\"", "\"dtype\":\"f64\"", "unknown type"},
-      {"\"dtype\":\"bf16\"", "\"dtype\":\"f16\"", "bf16"},
-      {"\"kind\":\"model\"", "\"kind\":\"other\"", "kind"},
-      {"\"kind\":\"model\"", "\"kind\":\"optimizer\"", "other content"},
-      {"\"offset\":[0,0],\"extent\":[67,24]", "\"offset\":[1,0],\"extent\":[67,24]",
-       "does not lie in"},
-      {"\"offset\":[0,0],\"extent\":[67,24]", "\"offset\":[0],\"extent\":[67,24]",
-       "does not lie in"},
-      {"\"offset\":[0,0],\"extent\":[67,24]", "\"offset\":[0,0],\"extent\":[66,24]",
-       "bytes: expected 6336"},
-      {"\"offset\":[0,0],\"extent\":[67,24]",
-       "\"offset\":[9223372036854775807,0],\"extent\":[67,24]", "does not lie in"},
-      {"\"bytes\":6432", "\"bytes\":6431", "bytes: expected 6432"},
-      {"\"bytes\":6432", "\"bytes\":-1", "bytes"},
-      {"\"byte_offset\":4096", "\"byte_offset\":4097", "damaged outside its tensors"},
-      {"\"byte_offset\":4096", "\"byte_offset\":18446744073709551615", "byte_offset"},
-      {"\"byte_offset\":4096", "\"byte_offset\":9223372036854775807", "do not lie in"},
-      {"\"byte_offset\":4096", "\"byte_offset\":20000", "do not lie in"},
-      {"\"byte_offset\":4096", "\"byte_offset\":10500", "overlap"},
-      {"\"file\":\"model-pp00-tp00.h5\"", "\"file\":\"../model-pp00-tp00.h5\"", "not among"},
-      {"\"file\":\"model-pp00-tp00.h5\"", "\"file\":\"/etc/hostname\"", "not among"},
-      {"\"file\":\"model-pp00-tp00.h5\"", "\"file\":\"index.h5\"", "index.h5"},
-      {"\"index.h5\":{", "\"../index.h5\":{", "no name for a file"},
-      {"\"index.h5\":{", "\"/index.h5\":{", "no name for a file"},
-      {"\"index.h5\":{", "\"a/b/index.h5\":{", "no name for a file"},
-      {"\"index.h5\":{", "\"a/../index.h5\":{", "no name for a file"},
-      {"\"index.h5\":{", "\".lock\":{", "no name for a file"},
-      {"\"index.h5\":{", "\"\":{", "no name for a file"},
-      {"\"index.h5\":{", "\"tokenizer/\":{", "no name for a file"},
-      {"\"index.h5\":{", "\"manifest.json\":{", "no name for a file"},
-      {"\"index.h5\":{", "\"in\\u0000dex.h5\":{", "no name for a file"},
-      {"\"index.h5\":{", "\"in\\u001bdex.h5\":{", "no name for a file"},
-      {"\"index.h5\":{", "\"none.h5\":{", "none.h5"},
-      {"\"counts\":{", "\"../counts\":{", "no name for a tensor"},
-      {"\"counts\":{", "\"a\\u001bb\":{", "no name for a tensor"},
-      {"\"counts\":{", "\"scale\":{", "repeated"},
-      {"\"digest\":\"", "\"digest\":\"x", "hexadecimal"},
-      {"\"files\":{\n\"index.h5\":{\"bytes\":", "\"files\":{\n\"index.h5\":{\"bytes\":9",
-       "truncated"},
+  const auto make = [&](std::int64_t first, std::int64_t rows) {
+    return mt::make_parameter(pool, {segment("q", first, rows), segment("k", first, rows)},
+                              mt::Gradient::kNone, mt::Init::kZero);
   };
-  int refused = 0;
-  for (const auto& edit : edits) {
-    std::string changed = body;
-    const std::size_t at = changed.find(edit.from);
-    ASSERT_NE(at, std::string::npos) << edit.from;
-    changed.replace(at, std::string(edit.from).size(), edit.to);
-    put(path("a/manifest.json"), hashed(changed));
-    const std::string message = fault("a");
-    EXPECT_NE(message.find(edit.says), std::string::npos) << edit.to << ": " << message;
-    EXPECT_EQ(message.find_first_of("\n\x1b"), std::string::npos) << edit.to;
-    ++refused;
+  mt::Parameter whole = make(0, 6);
+  const mt::Tensor moment(pool, {12, 3}, mt::DType::kF32, mt::MemoryKind::kOptimizer);
+  for (int i = 0; i < 36; ++i) {
+    whole.value.as<float>()[i] = static_cast<float>(i);
+    moment.as<float>()[i] = static_cast<float>(100 + i);
   }
-  std::printf("edited manifests refused: %d/%d\n", refused, refused);
-}
+  mt::CheckpointContent content;
+  content.model = mt::Json::object();
+  content.weights = mt::parameter_boxes({&whole});
+  mt::append_boxes(whole, moment, "exp_avg", content.optimizer);
+  mt::save_checkpoint(path("p"), content, *world_, false);
+  const CheckpointReader reader(path("p"));
+  EXPECT_EQ(reader.tensors().size(), 4U);
 
-TEST_F(Checkpoint, refuses_boxes_that_overlap_or_leave_a_gap) {
-  mt::Manifest lies = manifest("a");
-  mt::StoredTensor& tensor = lies.tensors.at("embedding.word.weight");
-  mt::StoredBox half = tensor.boxes[0];
-  half.extent = {30, 24};
-  half.bytes = 30 * 24 * 4;
-  mt::StoredBox rest = half;
-  rest.extent = {37, 24};
-  rest.bytes = 37 * 24 * 4;
-  rest.byte_offset += half.bytes;
-  const auto says = [&](Shape offset) -> std::string {
-    rest.offset = std::move(offset);
-    tensor.boxes = {half, rest};
-    try {
-      static_cast<void>(mt::Manifest::parse(lies.text(), "m"));
-    } catch (const DataError& error) {
-      return error.what();
-    }
-    return "";
-  };
-  EXPECT_EQ(says({30, 0}), "");
-  EXPECT_NE(says({29, 0}).find("overlap"), std::string::npos);
-  EXPECT_NE(says({0, 0}).find("overlap"), std::string::npos);
-  tensor.boxes.pop_back();
-  EXPECT_THROW(static_cast<void>(mt::Manifest::parse(lies.text(), "m")), DataError);
-  tensor.boxes.clear();
-  EXPECT_THROW(static_cast<void>(mt::Manifest::parse(lies.text(), "m")), DataError);
+  mt::Parameter part = make(2, 3);  // rows 2, 3, 4 of each
+  mt::load_parameters(reader, {&part}, true);
+  const mt::Tensor part_moment(pool, {6, 3}, mt::DType::kF32, mt::MemoryKind::kOptimizer);
+  mt::load_segments(reader, part, "exp_avg", part_moment);
+  for (int i = 0; i < 9; ++i) {
+    EXPECT_EQ(part.value.as<float>()[i], 6 + i);
+    EXPECT_EQ(part.value.as<float>()[9 + i], 18 + 6 + i);
+    EXPECT_EQ(part_moment.as<float>()[i], 106 + i);
+    EXPECT_EQ(part_moment.as<float>()[9 + i], 118 + 6 + i);
+  }
+  part.segments.pop_back();
+  EXPECT_THROW(mt::load_parameters(reader, {&part}, true), DataError);  // nobody takes k
+  EXPECT_NO_THROW(mt::load_parameters(reader, {&part}, false));
+  part.segments[0].name = "v";
+  EXPECT_THROW(mt::load_parameters(reader, {&part}, false), DataError);
+  EXPECT_THROW(mt::load_segments(reader, whole, "exp_avg_sq", moment), DataError);
 }
 
 TEST_F(Checkpoint, an_existing_target_is_refused_or_replaced_whole) {

@@ -5,18 +5,6 @@
 #include "base/error.h"
 
 namespace mt {
-namespace {
-
-// Where a segment lies in the values of its parameter.
-char* place(const Segment& segment, const Tensor& values) {
-  std::int64_t row_bytes = static_cast<std::int64_t>(dtype_size(values.dtype()));
-  for (std::size_t d = 1; d < values.shape().size(); ++d) {
-    row_bytes *= values.shape()[d];
-  }
-  return values.as<char>() + segment.row * row_bytes;
-}
-
-}  // namespace
 
 std::vector<Box> parameter_boxes(const std::vector<Parameter*>& parameters) {
   std::vector<Box> boxes;
@@ -32,7 +20,7 @@ void append_boxes(const Parameter& parameter, const Tensor& values, const std::s
   for (const Segment& segment : parameter.segments) {
     out.push_back({suffix.empty() ? segment.name : segment.name + "." + suffix,
                    segment.global_shape, segment.offset, segment.extent, values.dtype(),
-                   place(segment, values)});
+                   segment_rows(values, segment).data()});
   }
 }
 
@@ -58,7 +46,8 @@ void load_segments(const CheckpointReader& reader, const Parameter& parameter,
   MT_ASSERT(values.shape() == parameter.value.shape());
   for (const Segment& segment : parameter.segments) {
     reader.read(suffix.empty() ? segment.name : segment.name + "." + suffix, segment.global_shape,
-                segment.offset, segment.extent, values.dtype(), place(segment, values));
+                segment.offset, segment.extent, values.dtype(),
+                segment_rows(values, segment).data());
   }
 }
 
