@@ -258,6 +258,12 @@ TEST(NormalFill, has_the_moments_of_a_normal_distribution) {
   EXPECT_NEAR(moments[4], 3, 5e-2);
 }
 
+TEST(Kernels, all_sets_run_here) {
+  if (kernel_sets().size() < 3) {
+    GTEST_SKIP() << "this processor lacks avx512 or avx2: that set's kernels were not run";
+  }
+}
+
 TEST(Kernels, refuse_a_type_that_they_do_not_have) {
   Numbers x(16), y(16);
   for (const Kernels* kernels : kernel_sets()) {

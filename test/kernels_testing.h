@@ -22,8 +22,7 @@ inline std::vector<const Kernels*> kernel_sets() {
   for (const char* name : {"baseline", "avx2", "avx512"}) {
     try {
       sets.push_back(&cpu_kernels(name));
-    } catch (const UsageError&) {
-      std::printf("skipped: this processor has no %s\n", name);
+    } catch (const UsageError&) {  // counted once, by the test of this name in kernels_test.cc
     }
   }
   return sets;

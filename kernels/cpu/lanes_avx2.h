@@ -38,13 +38,6 @@ MT_LANE_INLINE void store(float* p, Floats x) {
   _mm256_storeu_ps(p, x.a);
   _mm256_storeu_ps(p + 8, x.b);
 }
-MT_LANE_INLINE void stream(float* p, Floats x) {
-  _mm256_stream_ps(p, x.a);
-  _mm256_stream_ps(p + 8, x.b);
-}
-MT_LANE_INLINE void stream_fence() {
-  _mm_sfence();
-}
 MT_LANE_INLINE void store_part(float* p, Floats x, int n) {
   _mm256_maskstore_ps(p, first_lanes(n), x.a);
   _mm256_maskstore_ps(p + 8, first_lanes(n - 8), x.b);

@@ -40,12 +40,6 @@ MT_LANE_INLINE Floats load_part(const float* p, int n) {
 MT_LANE_INLINE void store(float* p, Floats x) {
   _mm512_storeu_ps(p, x.v);
 }
-MT_LANE_INLINE void stream(float* p, Floats x) {
-  _mm512_stream_ps(p, x.v);
-}
-MT_LANE_INLINE void stream_fence() {
-  _mm_sfence();
-}
 MT_LANE_INLINE void store_part(float* p, Floats x, int n) {
   _mm512_mask_storeu_ps(p, first_lanes(n), x.v);
 }

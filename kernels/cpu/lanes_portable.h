@@ -35,10 +35,6 @@ MT_LANE_INLINE Floats load_part(const float* p, int n) {
 MT_LANE_INLINE void store(float* p, const Floats& a) {
   MT_LANES p[i] = a.v[i];
 }
-MT_LANE_INLINE void stream(float* p, const Floats& a) {
-  store(p, a);
-}
-MT_LANE_INLINE void stream_fence() {}
 MT_LANE_INLINE void store_part(float* p, const Floats& a, int n) {
   MT_LANES if (i < n) p[i] = a.v[i];
 }
