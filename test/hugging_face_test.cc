@@ -30,7 +30,7 @@ using testing::spill;
 struct Place {
   Scratch scratch;
   std::unique_ptr<Communicator> world = make_single_communicator();
-  Pool pool{cpu_device("", 2)};
+  Pool pool{cpu_device("", 1)};
 
   std::string import(const std::string& source, const std::string& name = "out") {
     import_hugging_face(source, scratch / name, {}, *world, false);
@@ -46,7 +46,8 @@ struct Place {
 // name -> digest of every tensor.
 std::map<std::string, std::string> digests(const std::string& path) {
   std::map<std::string, std::string> out;
-  for (const auto& [name, info] : CheckpointReader(path).tensors()) out[name] = to_hex(info.digest);
+  const CheckpointReader reader(path);
+  for (const auto& [name, info] : reader.tensors()) out[name] = to_hex(info.digest);
   return out;
 }
 

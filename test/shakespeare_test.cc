@@ -125,13 +125,13 @@ TEST_F(Shakespeare, shorter_texts_are_beginnings_of_longer_ones) {
 }
 
 TEST_F(Shakespeare, threads_and_kernel_sets_give_the_same_bytes) {
-  const std::string text = testing::slurp(data_path("hf/shakespeare-valid.txt")).substr(0, 9000);
+  const std::string text = testing::slurp(data_path("hf/shakespeare-valid.txt")).substr(0, 4000);
   testing::spill(*scratch / "short.txt", text);
   const std::string command = std::string(MT_BIN) + "/mt-eval --json --token-nll - --load " +
                               quoted(*scratch / "ckpt") + " --valid-data " +
                               quoted(*scratch / "short.txt");
   const std::string first = output(command + " --threads 1");
-  EXPECT_GT(first.size(), 100000U);
+  EXPECT_GT(first.size(), 50000U);
   EXPECT_EQ(output(command + " --threads 2"), first);
   EXPECT_EQ(output("MT_CPU=baseline " + command + " --threads 2"), first);
   EXPECT_EQ(output(command + " --micro-batch-size 3"), first);

@@ -37,7 +37,7 @@ struct SmallGpt {
 
   ModelConfig config;
   std::unique_ptr<Communicator> world = make_single_communicator();
-  Pool pool{cpu_device("", 2)};
+  Pool pool{cpu_device("", 1)};
   GptStage stage{config, {.first_layer = 0, .last_layer = 2}, *world, pool, Use::kInference};
 };
 
