@@ -100,7 +100,7 @@ TEST_F(DamagedCheckpoint, finds_files_of_another_checkpoint_and_missing_ones) {
   }
   for (const std::string& file : files("a")) {
     fs::rename(path("a/" + file), path("aside"));
-    EXPECT_EQ(fault("a").rfind("environment: cannot read ", 0), 0U) << file << fault("a");
+    EXPECT_NE(fault("a").find(file + ": it is missing"), std::string::npos) << file << fault("a");
     fs::create_symlink(path("aside"), path("a/" + file));
     EXPECT_NE(fault("a").find(file), std::string::npos) << "link " << fault("a");
     fs::remove(path("a/" + file));

@@ -63,7 +63,8 @@ struct FoundCheckpoint {
 class CheckpointReader {
  public:
   // Verifies manifest.json and what it says of every other file (existence, size, bytes outside the
-  // boxes). Throws EnvironmentError (missing), DataError (damaged; names file and object).
+  // boxes). Throws EnvironmentError (no such directory, the system fails), DataError (damaged or
+  // missing; names file and object).
   explicit CheckpointReader(const std::string& directory);
   ~CheckpointReader();
   CheckpointReader(CheckpointReader&&) noexcept;

@@ -23,6 +23,9 @@ FileDescriptor open_at(int folder, const std::string& name, int flags, const std
                           (flags & O_DIRECTORY) != 0 ? "a directory" : "a regular file",
                           ", found a link or something else"));
     }
+    if (errno == ENOENT) {  // damage, not a failing system
+      throw DataError(cat("cannot read ", printable(path), ": it is missing"));
+    }
     throw EnvironmentError(cat("cannot read ", printable(path), ": ", std::strerror(errno)));
   }
   return fd;

@@ -17,7 +17,8 @@ class OpenDirectory {
   explicit OpenDirectory(const std::string& path);
   [[nodiscard]] const std::string& path() const { return path_; }
   // Opens a regular file for reading; `name` is a checked name, at most one folder deep. Follows
-  // no symbolic link. Throws EnvironmentError (missing), DataError (no regular file).
+  // no symbolic link. Throws DataError (missing, no regular file), EnvironmentError
+  // (the system fails).
   [[nodiscard]] FileDescriptor open(const std::string& name) const;
   // The same, its size compared with the manifest's: DataError "truncated".
   [[nodiscard]] FileDescriptor open(const std::string& name, std::uint64_t bytes) const;
