@@ -2,6 +2,7 @@
 // the run that they lead to.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -23,18 +24,32 @@
 
 namespace mt::testing {
 
-using Words = std::vector<std::string>;
+// Words of a command line, which are joined with +: an option on the right replaces the same one on
+// the left, since a program refuses an option that is given twice.
+struct Words : std::vector<std::string> {
+  using std::vector<std::string>::vector;
+};
 
-inline Words operator+(Words a, const Words& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
+inline bool is_option(const std::string& word) {
+  return word.rfind("--", 0) == 0;
+}
+
+inline Words operator+(const Words& a, const Words& b) {
+  Words joined;
+  bool replaced = false;
+  for (const std::string& word : a) {
+    if (is_option(word)) replaced = std::find(b.begin(), b.end(), word) != b.end();
+    if (!replaced) joined.push_back(word);
+  }
+  joined.insert(joined.end(), b.begin(), b.end());
+  return joined;
 }
 
 // Documents of unequal length, ends of documents included, that a model can learn something of.
 inline void write_shard(const std::string& path, std::int64_t documents, std::uint32_t seed = 1,
                         const Words& extra = {}) {
   const auto tokenizer = make_bpe_tokenizer(byte_level_files(extra), "test vocabulary");
-  TokenShardWriter writer({.path = path}, *tokenizer);
+  TokenShardWriter writer({.path = path, .replace = false, .options = {}}, *tokenizer);
   std::uint32_t state = seed;
   for (std::int64_t d = 0; d < documents; ++d) {
     std::vector<std::int32_t> ids;

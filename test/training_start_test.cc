@@ -68,7 +68,7 @@ TEST_F(TrainingRefusals, sizes_that_do_not_fit_come_with_the_arithmetic) {
 }
 
 TEST_F(TrainingRefusals, absurd_sizes_are_refused_with_an_estimate) {
-  refused({"--hidden-size", "1000000", "--num-layers", "100"}, {"GiB", "needs about"});
+  refused({"--hidden-size", "100000", "--num-layers", "100"}, {"GiB", "needs about"});
   refused({"--micro-batch-size", "100000000", "--global-batch-size", "100000000"},
           {"GiB", "needs about"});
   EXPECT_THROW((void)Job(base() + Words{"--hidden-size", "4000000000000"}).start(), UsageError);
@@ -90,7 +90,7 @@ TEST_F(TrainingRefusals, parts_of_the_data) {
   EXPECT_NO_THROW((void)Job(base() + evaluated + Words{"--split", "90,10,0"}).start());
   refused({"--split", "a,b"}, {"--split a,b"});
   expect(small_model() + small_run(), ExitStatus::kUsage, {"--data-path"});
-  refused({"0.5", scratch_ / "one.h5"}, {"--data-path", "3 words"});
+  refused({"--data-path", "0.5", scratch_ / "one.h5"}, {"--data-path", "2 words"});
   refused({"--valid-data-path", scratch_ / "one.h5"}, {"--valid-data-path", "--split"});
   const Words train{"--train-data-path", scratch_ / "data.h5"};
   expect(small_model() + small_run() + train + evaluated, ExitStatus::kUsage,

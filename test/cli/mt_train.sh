@@ -10,7 +10,7 @@ expect 2 'see mt-train --help|--data-path' "$bin/mt-train"
 expect 2 'micro-batch-size' "${train[@]}" --micro-batch-sise 4
 expect 2 '10 = 2 \* 4 \+ 2' "${train[@]}" --global-batch-size 10 --save refused
 expect 2 'seq-length 33.*max-position-embeddings 32' "${train[@]}" --seq-length 33 --save refused
-expect 2 'GiB' "${train[@]}" --hidden-size 1000000 --num-layers 1000 --save refused
+expect 2 'GiB' "${train[@]}" --hidden-size 100000 --num-layers 1000 --save refused
 expect 2 'validation' "${train[@]}" --split 1,0,0 --save refused
 expect 2 'precision' "${train[@]}" --bf16 --save refused
 expect 2 'data-path.*4 words' "${train[@]}" --data-path 0.5 data.h5 0.5 data.h5 --save refused
@@ -19,7 +19,8 @@ expect 4 'none' "${train[@]}" --load none --save refused
 expect 3 'docs.jsonl' "${train[@]}" --data-path docs.jsonl --save refused
 [ ! -e refused ] || fail "a refused command wrote --save"
 echo 'num-layer = 2' > bad.conf
-expect 2 'bad.conf.*num-layers' "${train[@]}" --config bad.conf
+expect 2 'bad.conf.*num-layers' "$bin/mt-train" --config bad.conf
+expect 2 'twice' "${train[@]}" --seed 1 --seed 2
 
 # A run; again; with one thread; with every kernel set.
 expect 0 'saved whole/iter_0000012|iteration 12' "${train[@]}" --save whole --metrics whole.jsonl

@@ -39,11 +39,26 @@ make_data() {
     { cat prep.log; echo "mt-preprocess failed"; exit 1; }
 }
 
-# 12 steps of a tiny model, with dropout.
-train=("$bin/mt-train" --num-layers 2 --hidden-size 32 --num-attention-heads 2 --seq-length 32
-  --max-position-embeddings 32 --micro-batch-size 4 --global-batch-size 8 --train-iters 12 --lr 1e-2
-  --lr-decay-style cosine --lr-warmup-iters 3 --data-path data.h5 --split 90,10,0 --eval-iters 2 --eval-interval 6
-  --threads 2)
+# 12 steps of a tiny model, with dropout. In a file, since an option may stand once on a command line.
+cat > tiny.conf <<'END'
+num-layers = 2
+hidden-size = 32
+num-attention-heads = 2
+seq-length = 32
+max-position-embeddings = 32
+micro-batch-size = 4
+global-batch-size = 8
+train-iters = 12
+lr = 1e-2
+lr-decay-style = cosine
+lr-warmup-iters = 3
+data-path = data.h5
+split = 90,10,0
+eval-iters = 2
+eval-interval = 6
+threads = 2
+END
+train=("$bin/mt-train" --config tiny.conf)
 
 finish() {
   echo "$checks checks"
