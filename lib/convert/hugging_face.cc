@@ -249,29 +249,39 @@ class Gpt2Import {
   std::vector<Source> sources_;
 };
 
-// What was named, else what lies in the directory, else none.
-std::unique_ptr<Tokenizer> find_tokenizer(const std::string& directory, TokenizerOptions options,
-                                          const ModelConfig& config) {
-  const bool given = !options.vocab_file.empty() || !options.merge_file.empty();
-  if (!given) {
-    const std::string vocab = directory + "/vocab.json";
-    const std::string merges = directory + "/merges.txt";
-    if (!exists(vocab) && !exists(merges)) {
-      log_warning(cat(printable(directory),
-                      ": no vocab.json and merges.txt, so no tokenizer travels with the model"));
-      return nullptr;
+// The tokenizer that lies in the directory, or null.
+std::unique_ptr<Tokenizer> own_tokenizer(const std::string& directory) {
+  const std::string vocab = directory + "/vocab.json";
+  const std::string merges = directory + "/merges.txt";
+  if (!exists(vocab) && !exists(merges)) return nullptr;
+  for (const std::string& file : {vocab, merges}) {
+    if (!exists(file)) {
+      throw DataError(cat(printable(file), " is missing: a tokenizer is both files"));
     }
-    for (const std::string& file : {vocab, merges}) {
-      if (!exists(file)) {
-        throw DataError(cat(printable(file), " is missing: a tokenizer is both files"));
-      }
-    }
-    options = {.vocab_file = vocab, .merge_file = merges};
   }
-  auto tokenizer = options.open();
-  if (tokenizer->vocab_size() > config.vocab_size) {
-    throw DataError(cat(printable(options.vocab_file), ": ", tokenizer->vocab_size(),
-                        " entries, but config.json's vocab_size is ", config.vocab_size));
+  return TokenizerOptions{vocab, merges}.open();
+}
+
+// The directory's or the one that was named, which must be the same if both are there; or null.
+std::unique_ptr<Tokenizer> find_tokenizer(const std::string& directory,
+                                          const TokenizerOptions& options,
+                                          const ModelConfig& config) {
+  auto tokenizer = own_tokenizer(directory);
+  if (auto given = options.open(); given != nullptr) {
+    if (tokenizer != nullptr && given->digest() != tokenizer->digest()) {
+      throw DataError(cat("--vocab-file ", printable(options.vocab_file),
+                          ": this tokenizer has digest ", to_hex(given->digest()), ", that of ",
+                          printable(directory), " has ", to_hex(tokenizer->digest())));
+    }
+    tokenizer = std::move(given);
+  }
+  if (tokenizer == nullptr) {
+    log_warning(cat(printable(directory),
+                    ": no vocab.json and merges.txt, so no tokenizer travels with the model"));
+  } else if (tokenizer->vocab_size() > config.vocab_size) {
+    throw DataError(cat(printable(directory), ": the vocab.json that would travel has ",
+                        tokenizer->vocab_size(), " entries, but config.json's vocab_size is ",
+                        config.vocab_size));
   }
   return tokenizer;
 }

@@ -33,6 +33,9 @@ expect 0 "$reshard" "$shakespeare" with
 cp -r "$shakespeare" bare && chmod -R u+w bare && rm bare/vocab.json bare/merges.txt
 expect 0 "$reshard" bare named --vocab-file "$shakespeare/vocab.json" --merge_file "$shakespeare/merges.txt"
 diff -rq with named > diff.txt || fail "a named tokenizer is not the carried one: $(cat diff.txt)"
+head -n -1 "$shakespeare/merges.txt" > merges.txt
+refuses 3 "digest" "$reshard" "$shakespeare" x --vocab-file "$shakespeare/vocab.json" --merge-file merges.txt
+rm merges.txt
 refuses 2 "--merge-file" "$reshard" bare x --vocab-file "$shakespeare/vocab.json"
 refuses 3 "1024" "$reshard" "$tiny" x --vocab-file "$shakespeare/vocab.json" --merge-file "$shakespeare/merges.txt"
 
