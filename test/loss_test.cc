@@ -83,9 +83,9 @@ TEST(loss, head_gradients_match_finite_differences) {
 
 TEST(loss, block_borders_change_no_bit) {
   TestRig rig;
-  // so many entries that a block has three rows
-  const std::int64_t vocabulary = kLogitsBlockBytes / 12 - 5, hidden = 2, rows = 8;
-  VocabParallelHead head(vocabulary, *rig.tp);
+  const std::int64_t vocabulary = 1031, hidden = 7, rows = 8;
+  const std::int64_t block_bytes = 4 * vocabulary * static_cast<std::int64_t>(sizeof(float)) - 1;
+  VocabParallelHead head(vocabulary, *rig.tp, block_bytes), whole(vocabulary, *rig.tp);
   ASSERT_EQ(head.block_rows(), 3);
   const Tensor weight = random_tensor(rig.pool, {vocabulary, hidden}, 1);
   const Tensor x = random_tensor(rig.pool, {rows, hidden}, 2);
@@ -97,16 +97,32 @@ TEST(loss, block_borders_change_no_bit) {
   const Tensor apart = Tensor::zero(rig.pool, shape, DType::kF32, MemoryKind::kGradients);
   std::vector<float> nll(8), nll_apart(8);
   const Tensor dx = copy_of(x), dx_apart = copy_of(x);
+  whole.nll_and_gradients(copy_of(x), weight, together, labels, row_weight, nll.data());
+  const auto in_one = values_of(together);
+  together.fill_zero();
   head.nll_and_gradients(dx, weight, together, labels, row_weight, nll.data());
+  expect_same_bits(values_of(together), in_one, "dweight in one block");
   for (std::int64_t i = 0; i < rows; ++i) {
     head.nll_and_gradients(dx_apart.rows(i, i + 1), weight, apart, labels.rows(i, i + 1),
                            row_weight.rows(i, i + 1), nll_apart.data() + i);
   }
   expect_same_bits(nll_apart, nll, "nll");
   expect_same_bits(values_of(dx_apart), values_of(dx), "dx");
-  expect_same_bits(values_of(apart), values_of(together), "dweight");
-  const auto peak = rig.pool.use().peak[static_cast<std::size_t>(MemoryKind::kWorkspace)];
-  EXPECT_LT(peak, kLogitsBlockBytes + 2 * weight.bytes());
+  expect_same_bits(values_of(apart), in_one, "dweight row by row");
+}
+
+TEST(loss, logits_are_never_held_whole) {
+  TestRig rig;
+  const std::int64_t vocabulary = 50257, rows = 1000;  // 192 MiB of logits
+  VocabParallelHead head(vocabulary, *rig.tp);
+  const Tensor weight = random_tensor(rig.pool, {vocabulary, 1}, 1);
+  const Tensor x = random_tensor(rig.pool, {rows, 1}, 2);
+  const auto ids = random_ids(rows, static_cast<std::int32_t>(vocabulary), 4);
+  std::vector<float> nll(static_cast<std::size_t>(rows));
+  const std::int64_t before = rig.pool.use().peak_total;
+  head.nll(x, weight, labels_of(rig.pool, ids), nll.data());
+  EXPECT_LT(rig.pool.use().peak_total - before, kLogitsBlockBytes + 100'000);
+  EXPECT_GT(rig.pool.use().peak_total - before, kLogitsBlockBytes / 2);
 }
 
 TEST(loss, logits_of_ranks_lie_at_their_columns) {

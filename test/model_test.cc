@@ -34,7 +34,7 @@ ModelConfig small_config(double dropout = 0.0, bool untied = false) {
 class Job {
  public:
   explicit Job(const ModelConfig& config, std::int64_t sequences = 5, const char* set = "",
-               int threads = 0, Use use = Use::kTraining)
+               int threads = 1, Use use = Use::kTraining)
       : rig(set, threads),
         model(config, {.first_layer = 0, .last_layer = config.num_layers}, *rig.tp, rig.pool, use),
         batch(sequences),
@@ -186,7 +186,6 @@ TEST(model, initial_weights_hang_on_seed_and_name_alone) {
   EXPECT_NE(values_of(a.parameters()[0]->value), values_of(b.parameters()[0]->value));
 
   // A rank of two draws its part of the same numbers.
-  config.num_attention_heads = 1;
   config.hidden_size = 16;
   config.num_attention_heads = 2;
   GptStage whole(config, all, *rig.tp, rig.pool, Use::kInference);

@@ -14,9 +14,9 @@
 
 namespace mt {
 
-// A CPU device with its pool and a group of one.
+// A CPU device with its pool and a group of one. One thread: small tensors gain nothing from more.
 struct TestRig {
-  explicit TestRig(const char* kernel_set = "", int threads = 0);
+  explicit TestRig(const char* kernel_set = "", int threads = 1);
   [[nodiscard]] LayerSetup setup(double init_std = 0.2);
 
   Pool pool;

@@ -6,15 +6,25 @@
 #include "tensor/ops.h"
 
 namespace mt {
+namespace {
 
-Tensor GptStage::Parts::run(const GptInput& input) const {
+GptInput without_dropout(GptInput input) {
+  input.samples = nullptr;
+  return input;
+}
+
+}  // namespace
+
+Tensor GptStage::Parts::run(const GptInput& input, std::vector<Tensor>* trace) const {
   MT_ASSERT(range.first && range.last);
   check(input, 0);
-  GptInput no_dropout = input;
-  no_dropout.samples = nullptr;
-  const MicroBatch micro = micro_batch(no_dropout, 0);
+  const MicroBatch micro = micro_batch(without_dropout(input), 0);
   Tensor x = embed(input, 0, micro, nullptr);
-  for (const Block& block : blocks) x = block.forward(x, micro, nullptr);
+  if (trace != nullptr) trace->push_back(x);
+  for (const Block& block : blocks) {
+    x = block.forward(x, micro, nullptr);
+    if (trace != nullptr) trace->push_back(x);
+  }
   return final_norm->forward(x, nullptr);
 }
 
@@ -35,16 +45,10 @@ Tensor GptStage::all_logits(const GptInput& input) {
 }
 
 std::vector<Tensor> GptStage::all_activations(const GptInput& input) {
-  MT_ASSERT(parts_->range.first && parts_->range.last);
-  parts_->check(input, 0);
-  GptInput no_dropout = input;
-  no_dropout.samples = nullptr;
-  const MicroBatch micro = parts_->micro_batch(no_dropout, 0);
-  std::vector<Tensor> out{parts_->embed(input, 0, micro, nullptr)};
-  for (const Block& block : parts_->blocks)
-    out.push_back(block.forward(out.back(), micro, nullptr));
-  out.push_back(parts_->final_norm->forward(out.back(), nullptr));
-  return out;
+  std::vector<Tensor> activations;
+  const Tensor normed = parts_->run(input, &activations);
+  activations.push_back(normed);
+  return activations;
 }
 
 std::unique_ptr<GptStage::Cache, GptStage::Release> GptStage::make_cache(
@@ -76,9 +80,7 @@ Tensor GptStage::next_logits(const GptInput& input, Cache& cache) {
                          " tokens: the cache holds ", cache.capacity, " positions"));
   }
   parts.check(input, cache.length);
-  GptInput no_dropout = input;
-  no_dropout.samples = nullptr;
-  const MicroBatch micro = parts.micro_batch(no_dropout, 0);
+  const MicroBatch micro = parts.micro_batch(without_dropout(input), 0);
   Tensor x = parts.embed(input, cache.length, micro, nullptr);
   for (std::size_t i = 0; i < parts.blocks.size(); ++i) {
     cache.layers[i].length = cache.length;

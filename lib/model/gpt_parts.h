@@ -40,8 +40,9 @@ struct GptStage::Parts {
   // [b, s, h] after the embedding.
   [[nodiscard]] Tensor embed(const GptInput& input, std::int64_t start, const MicroBatch& micro,
                              VocabParallelEmbedding::Saved* saved) const;
-  // The final norm's result [b, s, h] of a whole model, without dropout.
-  [[nodiscard]] Tensor run(const GptInput& input) const;
+  // The final norm's result [b, s, h] of a whole model, without dropout. A trace gets what comes
+  // before it: after the embedding and after each block.
+  [[nodiscard]] Tensor run(const GptInput& input, std::vector<Tensor>* trace = nullptr) const;
   [[nodiscard]] const Tensor& head_weight() const;
   // The final norm, logits and loss, with the gradients of the head.
   [[nodiscard]] double train_loss(const GptInput& input, const Tensor& x, double gradient_scale,

@@ -39,15 +39,17 @@ void VocabParallelCrossEntropy::backward(const Tensor& logits, const Tensor& wei
   cross_entropy_grad(logits, first_, saved.labels, saved.sum, weight);
 }
 
-VocabParallelHead::VocabParallelHead(std::int64_t vocabulary, const Communicator& tp)
+VocabParallelHead::VocabParallelHead(std::int64_t vocabulary, const Communicator& tp,
+                                     std::int64_t block_bytes)
     : tp_(&tp),
       vocabulary_(vocabulary),
+      block_bytes_(block_bytes),
       range_(owned_range(vocabulary, tp)),
       cross_entropy_(vocabulary, tp) {}
 
 std::int64_t VocabParallelHead::block_rows() const {
   constexpr std::int64_t kLogitBytes = sizeof(float);
-  return std::max<std::int64_t>(1, kLogitsBlockBytes / (range_.size() * kLogitBytes));
+  return std::max<std::int64_t>(1, block_bytes_ / (range_.size() * kLogitBytes));
 }
 
 void VocabParallelHead::nll(const Tensor& x, const Tensor& weight, const Tensor& labels,

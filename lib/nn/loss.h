@@ -38,8 +38,9 @@ class VocabParallelCrossEntropy {
 // The product with the head's weight [V/t, h] (tied: the word embedding) and the loss on it.
 class VocabParallelHead {
  public:
-  // tp must outlive it.
-  VocabParallelHead(std::int64_t vocabulary, const Communicator& tp);
+  // tp must outlive it. block_bytes: most bytes of logits at a time (one row at least).
+  VocabParallelHead(std::int64_t vocabulary, const Communicator& tp,
+                    std::int64_t block_bytes = kLogitsBlockBytes);
 
   // Rows of logits that a block holds.
   [[nodiscard]] std::int64_t block_rows() const;
@@ -55,7 +56,7 @@ class VocabParallelHead {
 
  private:
   const Communicator* tp_;
-  std::int64_t vocabulary_;
+  std::int64_t vocabulary_, block_bytes_;
   OwnedRange range_;
   VocabParallelCrossEntropy cross_entropy_;
 };
