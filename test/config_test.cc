@@ -97,7 +97,8 @@ TEST(config, refuses_sizes_that_make_no_model) {
   refused([](auto& c) { c.num_attention_heads = 7; }, "hidden size 768 is not divisible by 7");
   refused([](auto& c) { c.max_position_embeddings = std::int64_t{1} << 40; },
           "--max-position-embeddings");
-  refused([](auto& c) { c.hidden_size = 1'200'000'000, c.ffn_hidden_size = 0; }, "2^48");
+  refused([](auto& c) { c.hidden_size = 1'200'000'000, c.ffn_hidden_size = 0; },
+          "--ffn-hidden-size: at most 2147483647");
   refused([](auto& c) { c.hidden_size = 12 * 1'000'000; }, "2^48 parameters");
   refused([](auto& c) { c.layernorm_epsilon = 0; }, "--layernorm-epsilon");
   refused([](auto& c) { c.init_method_std = NAN; }, "--init-method-std");
