@@ -1,12 +1,18 @@
 #include "train/training_start.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iomanip>
 #include <limits>
 #include <sstream>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -149,6 +155,24 @@ void check_data(const TrainingStart& start) {
                       "; --finetune starts a new run from its weights"));
 }
 
+// A save that cannot work shall fail now and not in an hour. One fixed name, so that a process that
+// dies here leaves at most one such file, and the next job removes it.
+void probe_folder(const std::string& save) {
+  const std::string path = save + "/.probe";
+  constexpr std::string_view kBytes = "written and removed when a job starts\n";
+  FileDescriptor file(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666));
+  if (!file.valid()) {
+    throw EnvironmentError(cat("--save ", save, ": cannot write: ", std::strerror(errno)));
+  }
+  write_fully(file.get(), kBytes.data(), kBytes.size(), path);
+  sync_file(file.get(), path);
+  file.close(path);
+  if (::unlink(path.c_str()) != 0) {
+    throw EnvironmentError(cat(path, ": cannot remove: ", std::strerror(errno)));
+  }
+}
+
 void prepare_folder(TrainingStart& start) {
   const std::string& save = start.options.run.save;
   if (save.empty()) return;
@@ -165,9 +189,7 @@ void prepare_folder(TrainingStart& start) {
                 : cat(", later than ", start.state.iteration, " of --load ",
                       start.checkpoint ? start.checkpoint->directory() : start.options.run.load)));
   }
-  PendingFile probe(save + "/.probe", PendingFile::Existing::kReplace);  // removed unless committed
-  probe.write("mt-train can write here\n");
-  sync_file(probe.fd(), probe.temporary_path());
+  probe_folder(save);
 }
 
 // What a checkpoint of this run will say.

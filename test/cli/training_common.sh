@@ -18,7 +18,7 @@ expect() {
   "$@" >"$work/out" 2>"$work/err"
   found=$?
   [ "$found" -eq "$wanted" ] || fail "status $found, expected $wanted: $* ($(tail -1 "$work/err"))"
-  tail -n 2 "$work/err" | grep -qE -- "$pattern" || fail "no \"$pattern\" in \"$(tail -1 "$work/err")\": $*"
+  [ -z "$pattern" ] || tail -n 2 "$work/err" | grep -qE -- "$pattern" || fail "no \"$pattern\" in \"$(tail -1 "$work/err")\": $*"
   if [ "$wanted" -ge 2 ] && [ "$wanted" -le 5 ]; then
     [ "$(grep -c 'error: ' "$work/err")" -eq 1 ] || fail "$(grep -c 'error: ' "$work/err") error lines: $*"
   fi
