@@ -239,7 +239,6 @@ class Pcre2Split {
 };
 
 bool known_to_pcre2(std::uint32_t code_point) {
-  static const Pcre2Split unused;
   static const std::vector<bool> assigned = [] {
     int error = 0;
     PCRE2_SIZE at = 0;
