@@ -75,7 +75,7 @@ void RunOptions::add_to(Options& options) {
   options.add("global-batch-size", &global_batch_size, "N",
               "samples of one optimizer step; 0: the micro-batch size");
   options.add("train-iters", &train_iters, "N", "optimizer steps of the whole run");
-  options.add("seed", &seed, "N", "of initial weights, dropout and the order of samples");
+  options.add("seed", &seed, "N", "of weights, dropout and sample order");
   options.add_alias("random-seed", "seed");
   options.add_choice("precision", &precision, {"fp32", "bf16", "fp16"}, "arithmetic");
   options.add_alias("bf16", "precision", "bf16");
