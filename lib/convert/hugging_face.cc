@@ -65,7 +65,6 @@ std::string in_their_words(std::string message) {
 struct Source {
   const TensorName* name = nullptr;
   std::string ours, theirs;
-  bool absent = false;  // zero: the model has no such bias
 };
 
 class Gpt2Import {
@@ -136,19 +135,10 @@ class Gpt2Import {
     for (const TensorName& name : kGpt2Ends) {
       sources_.push_back({&name, name.ours, prefix_ + name.theirs});
     }
-    bool biased = false;
-    for (std::int64_t layer = 0; layer < config_.num_layers; ++layer) {
-      biased = biased || reader_.tensors().contains(layer_name(layer, kGpt2OptionalBias));
-    }
-    if (!biased) {
-      log_info(cat(directory_, ": no layer has ", kGpt2OptionalBias,
-                   ": query, key and value get biases of zero"));
-    }
     for (std::int64_t layer = 0; layer < config_.num_layers; ++layer) {
       for (const TensorName& name : kGpt2Layer) {
-        const bool absent = !biased && std::strcmp(name.theirs, kGpt2OptionalBias) == 0;
         sources_.push_back(
-            {&name, cat("layers.", layer, ".", name.ours), layer_name(layer, name.theirs), absent});
+            {&name, cat("layers.", layer, ".", name.ours), layer_name(layer, name.theirs)});
       }
     }
     if (config_.untie_embeddings_and_output_weights) {
@@ -165,7 +155,7 @@ class Gpt2Import {
     std::set<std::string> missing;
     for (const Source& source : sources_) {
       known.insert(source.theirs);
-      if (!source.absent && !reader_.tensors().contains(source.theirs)) {
+      if (!reader_.tensors().contains(source.theirs)) {
         missing.insert(source.theirs);
       }
     }
@@ -196,7 +186,6 @@ class Gpt2Import {
   }
 
   void check_shape(const Source& source) const {
-    if (source.absent) return;
     const Shape wanted = their_shape(*source.name);
     const ForeignTensor& found = reader_.info(source.theirs);
     if (found.shape != wanted) {
@@ -220,7 +209,6 @@ class Gpt2Import {
     const TensorName& name = *source.name;
     const std::int64_t rows = size(name.rows);
     const std::int64_t first = name.part * rows;
-    if (source.absent) return std::vector<float>(static_cast<std::size_t>(rows), 0.0F);
     std::vector<float> theirs = reader_.read_f32(source.theirs);
     if (name.form == Form::kSame) return theirs;
     if (name.form == Form::kVector) {
@@ -337,6 +325,11 @@ void import_hugging_face(const std::string& source, const std::string& destinati
   const std::string where = source + "/config.json";
   const ModelConfig config = parse_gpt2_config(read_file(where, kConfigLimit), printable(where));
   const auto chosen = find_tokenizer(source, tokenizer, config);
+  if (!exists(source + "/model.safetensors") && !exists(source + "/model.safetensors.index.json")) {
+    throw EnvironmentError(cat(printable(source),
+                               ": neither model.safetensors nor model.safetensors.index.json is "
+                               "there (other kinds of weight files are not read)"));
+  }
   const Gpt2Import import(source, config);
 
   CheckpointContent content;

@@ -72,7 +72,4 @@ inline constexpr TensorName kGpt2Head{"output_layer.weight", "lm_head.weight", F
 // Old files hold the causal mask as tensors of each layer, which are not parameters.
 inline constexpr std::array kGpt2MaskBuffers{"attn.bias", "attn.masked_bias"};
 
-// The one tensor of a layer that a model may lack as a whole: then these biases are zero.
-inline constexpr const char* kGpt2OptionalBias = "attn.c_attn.bias";
-
 }  // namespace mt
