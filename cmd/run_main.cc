@@ -1,4 +1,4 @@
-#include "run_main.h"
+#include "cmd/run_main.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -55,6 +55,7 @@ void refuse_what_is_no_text(std::string_view begin, const std::string& name) {
   constexpr Magic kMagics[] = {
       {"\x28\xB5\x2F\xFD", "zstd-compressed; give it through a pipe and --valid-data -"},
       {"\x1F\x8B", "gzip-compressed; give it through a pipe and --valid-data -"},
+      {"\x89MTSHD\r\n", "a token shard; its name must end in .h5"},
       {"\x89HDF\r\n\x1A\n", "an HDF5 file; a token shard is told by a name that ends in .h5"},
   };
   for (const Magic& magic : kMagics) {
