@@ -160,7 +160,6 @@ TEST(HuggingFace, a_copied_checkpoint_is_equal_tensor_by_tensor) {
 }
 
 TEST(HuggingFace, gpt_tiny_gives_the_logits_of_pytorch) {
-  if (!std::filesystem::exists(data_path("golden/gpt-tiny.h5"))) GTEST_SKIP() << "no gpt-tiny.h5";
   const Hdf5Reader golden(data_path("golden/gpt-tiny.h5"));
   Place place;
   const LoadedModel model = place.load(place.import(data_path("hf/gpt-tiny")));

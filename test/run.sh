@@ -1,6 +1,7 @@
 #!/bin/sh
 # usage: sh test/run.sh [arguments of ctest, such as -L golden]
-# Installs what is missing, builds, and runs the tests through CTest. BUILD names the build folder (default: build).
+# Installs what is missing, builds, and runs the tests through CTest. BUILD names the build folder (default: build). Cases
+# that were skipped are counted with their reasons; CTest's own closing lines come last.
 set -eu
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}
@@ -10,6 +11,24 @@ launcher=""
 if command -v ccache >/dev/null 2>&1; then
   launcher="-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"
 fi
-cmake -S . -B "$build" -G Ninja -DBUILD_TESTING=ON $launcher >/dev/null
+generator=""
+if [ ! -f "$build/CMakeCache.txt" ]; then
+  generator="-G Ninja"
+fi
+cmake -S . -B "$build" $generator -DBUILD_TESTING=ON $launcher >/dev/null
 cmake --build "$build"
-ctest --test-dir "$build" --output-on-failure --no-tests=error "$@"
+
+# The tests share the cores with others: threads that wait do not spin.
+export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
+{
+  ctest --test-dir "$build" --output-on-failure --no-tests=error "$@" && echo 0 > "$build/ctest.status" ||
+    echo $? > "$build/ctest.status"
+} 2>&1 | tee "$build/ctest.log"
+
+log="$build/Testing/Temporary/LastTest.log"
+echo
+echo "Skipped cases inside the tests: $(grep -cE '^\[  SKIPPED \] .* \([0-9]+ ms\)' "$log" || true)"
+grep -hA1 -E ': Skipped$|^SKIP|^skipped:' "$log" | grep -vE ': Skipped$|^--$|^<end of output>' | sort | uniq -c || true
+echo
+sed -n '/tests passed,/,$p' "$build/ctest.log"
+exit "$(cat "$build/ctest.status")"

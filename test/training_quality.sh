@@ -3,7 +3,7 @@
 # has not seen, the mean of three seeds of the reference (test/data/shakespeare-training.jsonl) within 0.04.
 # MT_SEEDS="1 2 3" does several, prints a table and compares their mean.
 source "$(dirname "$0")/cli/training_common.sh"
-command -v jq >/dev/null || { echo "SKIP: jq is missing"; exit 77; }
+command -v jq >/dev/null || { echo "jq is missing"; exit 1; }
 text=$source/share/shakespeare
 seeds=${MT_SEEDS:-1}
 
