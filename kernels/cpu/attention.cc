@@ -454,6 +454,12 @@ float* thread_scratch(std::int64_t floats) {
   return static_cast<float*>(scratch(bytes));
 }
 
+// True if there is enough to do for a second thread: waking one costs some microseconds.
+bool worth_threads(const AttentionShape& s) {
+  constexpr std::int64_t kGrain = 400'000;  // multiplications
+  return s.batch * s.heads > kGrain / (s.queries * s.keys * s.head_size + 1);
+}
+
 }  // namespace
 
 void attention_forward(DType dtype, const AttentionForward& f) {
@@ -463,7 +469,7 @@ void attention_forward(DType dtype, const AttentionForward& f) {
   float* memory = thread_scratch(floats);
   // The tiles of one head follow each other, the longest first.
   const std::int64_t tiles = (f.shape.queries + kForwardQueries - 1) / kForwardQueries;
-#pragma omp parallel for schedule(dynamic) if (items * tiles > 1)
+#pragma omp parallel for schedule(dynamic) if (worth_threads(f.shape))
   for (std::int64_t i = 0; i < items * tiles; ++i) {
     const Head head(f.shape, i / tiles);
     forward_tile(f, head, (tiles - 1 - i % tiles) * kForwardQueries,
@@ -477,7 +483,7 @@ void attention_backward(DType dtype, const AttentionBackward& b) {
       round_up(BackwardScratch::floats(b.shape.queries, round_up(b.shape.head_size, 16)), 16);
   const std::int64_t items = b.shape.batch * b.shape.heads;
   float* memory = thread_scratch(floats);
-#pragma omp parallel for schedule(dynamic) if (items > 1)
+#pragma omp parallel for schedule(dynamic) if (worth_threads(b.shape))
   for (std::int64_t i = 0; i < items; ++i) {
     backward_head(b, Head(b.shape, i), memory + omp_get_thread_num() * floats);
   }

@@ -228,9 +228,9 @@ void gemm(DType dtype, const Gemm& g) {
   if (g.k <= 0) {
     product::no_steps(g);
   } else if (g.m <= product::kFewRows) {
-    product::few_rows(g, product::threads_for(multiplications, 3e4));
+    product::few_rows(g, product::threads_for(multiplications, 2e5));
   } else {
-    product::packed(g, product::threads_for(multiplications, 3e5));
+    product::packed(g, product::threads_for(multiplications, 1e6));
   }
 }
 
