@@ -9,6 +9,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "base/error.h"
@@ -90,18 +91,19 @@ class OrderedWorkers {
     for (int i = 0; i < options.workers; ++i) {
       encoders_.push_back(std::make_unique<BatchEncoder>(options, tokenizer));
     }
-    for (auto& encoder : encoders_) {
-      threads_.emplace_back([this, e = encoder.get()] { work(*e); });
+    threads_.reserve(encoders_.size());
+    try {
+      for (auto& encoder : encoders_) {
+        threads_.emplace_back([this, e = encoder.get()] { work(*e); });
+      }
+    } catch (const std::system_error& error) {
+      const std::size_t started = threads_.size();
+      join();
+      throw EnvironmentError(cat("cannot start ", encoders_.size(), " threads (--workers): ",
+                                 started, " started: ", error.code().message()));
     }
   }
-  ~OrderedWorkers() {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    wake_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
+  ~OrderedWorkers() { join(); }
   OrderedWorkers(const OrderedWorkers&) = delete;
   OrderedWorkers& operator=(const OrderedWorkers&) = delete;
 
@@ -129,6 +131,14 @@ class OrderedWorkers {
   }
 
  private:
+  void join() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
   void work(BatchEncoder& encoder) {
     for (;;) {
       Batch* batch = nullptr;

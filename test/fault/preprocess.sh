@@ -73,6 +73,16 @@ for before in none old; do
 done
 [ $cases -gt 60 ] || fail "only $cases cases"
 
+# The system gives no more threads: those that run are joined, and nothing is left.
+for n in 1 3; do
+  prepare none
+  strace -f -qq -o trace2 -e trace=clone,clone3 -e inject=clone,clone3:error=EAGAIN:when=$n+ \
+    "${run[@]/#1/4}" --output-prefix d/out 2>message
+  check_failure "thread $n refused" none $?
+  grep -q INJECTED trace2 || fail "thread $n was not refused"
+  grep -q "cannot start 4 threads (--workers): $((n - 1)) started" message || fail "thread $n: $(cat message)"
+done
+
 # Killed at random times.
 for round in $(seq 20); do
   prepare old
