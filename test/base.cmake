@@ -1,4 +1,5 @@
 # lib/base, lib/comm, the tensor pool and cmd/run_main.
+mt_test(threads LABEL unit LIBS mt_base)
 mt_test(philox LABEL unit LIBS mt_base)
 mt_test(hash LABEL unit LIBS mt_base PkgConfig::XXHASH)
 mt_test(json LABEL unit LIBS mt_base)

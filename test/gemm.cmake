@@ -1,4 +1,4 @@
-mt_test(gemm LABEL unit LIBS mt_kernels OpenMP::OpenMP_CXX)
+mt_test(gemm LABEL unit LIBS mt_kernels)
 mt_script(kernel_symbols LABEL check FILE check/kernel_symbols.sh)
 
 # Run by hand: see the file.

@@ -1,7 +1,6 @@
 // The product: against loops in float64, against its own definition bit for bit, and the same bits
 // however it is cut, threaded and compiled.
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include <cmath>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/threads.h"
 #include "kernels/device.h"
 
 // With the address sanitizer an allocation that cannot be is to return null, as it does without.
@@ -206,7 +206,7 @@ class GemmTest : public testing::TestWithParam<const char*> {
     } catch (const UsageError& error) {
       GTEST_SKIP() << error.what();
     }
-    omp_set_num_threads(2);
+    set_threads(2);
   }
   const Kernels* kernels_ = nullptr;
 };
@@ -326,14 +326,14 @@ const std::vector<Case>& large_cases() {
 
 TEST_P(GemmTest, threads_change_no_bit) {
   for (const Case& c : large_cases()) {
-    omp_set_num_threads(1);
+    set_threads(1);
     Product one(c);
     one.run(*kernels_);
-    for (const int threads : {2, 3, 7}) {
-      omp_set_num_threads(threads);
+    for (const int count : {2, 3, 7}) {
+      set_threads(count);
       Product many(c);
       many.run(*kernels_);
-      ASSERT_TRUE(many.same_bits(one)) << c.text() << " threads " << threads;
+      ASSERT_TRUE(many.same_bits(one)) << c.text() << " threads " << count;
     }
   }
 }
@@ -436,7 +436,7 @@ TEST(CpuKernels, chooses_the_best_that_runs) {
 
 TEST(CpuDevice, allocates_aligned_blocks_and_sets_the_threads) {
   const Device device = make_cpu_device("", 3);
-  EXPECT_EQ(omp_get_max_threads(), 3);
+  EXPECT_EQ(threads(), 3);
   for (const std::size_t bytes :
        {std::size_t{0}, std::size_t{1}, std::size_t{100}, std::size_t{3} << 20}) {
     void* const block = device.runtime->allocate(bytes);
@@ -449,7 +449,7 @@ TEST(CpuDevice, allocates_aligned_blocks_and_sets_the_threads) {
   EXPECT_EQ(device.runtime->allocate(SIZE_MAX), nullptr);
   EXPECT_EQ(device.runtime->allocate(std::size_t{1} << 60), nullptr);
   static_cast<void>(make_cpu_device("baseline", 0));
-  EXPECT_GE(omp_get_max_threads(), 1);
+  EXPECT_GE(threads(), 1);
   EXPECT_THROW(static_cast<void>(make_cpu_device("", -1)), UsageError);
 }
 

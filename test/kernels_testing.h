@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include <cmath>
 #include <cstring>
@@ -12,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "base/threads.h"
 #include "kernels/kernels.h"
 
 namespace mt {
@@ -59,19 +59,19 @@ double largest_difference(const A& got, const B& want, double scale = 1.0) {
 template <typename F>
 Numbers same_everywhere(F f) {
   Numbers first;
-  const int threads_before = omp_get_max_threads();
+  const int before = threads();
   for (const Kernels* kernels : kernel_sets()) {
-    for (const int threads : {1, 2, 3}) {
-      omp_set_num_threads(threads);
+    for (const int count : {1, 2, 3}) {
+      set_threads(count);
       const Numbers result = f(*kernels);
       if (first.empty()) {
         first = result;
       } else {
-        EXPECT_TRUE(same_bits(first, result)) << kernels->name << " with " << threads << " threads";
+        EXPECT_TRUE(same_bits(first, result)) << kernels->name << " with " << count << " threads";
       }
     }
   }
-  omp_set_num_threads(threads_before);
+  set_threads(before);
   return first;
 }
 

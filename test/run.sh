@@ -18,8 +18,6 @@ fi
 cmake -S . -B "$build" $generator -DBUILD_TESTING=ON $launcher >/dev/null
 cmake --build "$build"
 
-# The tests share the cores with others: threads that wait do not spin.
-export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 {
   ctest --test-dir "$build" --output-on-failure --no-tests=error "$@" && echo 0 > "$build/ctest.status" ||
     echo $? > "$build/ctest.status"

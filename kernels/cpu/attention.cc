@@ -5,10 +5,10 @@
 // Bits: a score is a chain over the head's size, an output a chain over keys, dk and dv chains over
 // queries, dq a chain over keys; which rows share a tile enters nowhere. Masked keys contribute
 // zeros, which leave a chain as it is but for the sign of a zero, so outputs get + 0.
-#include <omp.h>
 
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/kernel_set.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/random.h"
 
 namespace mt::cpu::MT_KERNEL_SET {
@@ -450,7 +450,7 @@ void backward_head(const AttentionBackward& b, const Head& h, float* base) {
 
 // Memory for every thread that may take part, each a whole number of cache lines.
 float* thread_scratch(std::int64_t floats) {
-  const auto bytes = static_cast<std::size_t>(omp_get_max_threads() * round_up(floats, 16)) * 4;
+  const auto bytes = static_cast<std::size_t>(threads() * round_up(floats, 16)) * 4;
   return static_cast<float*>(scratch(bytes));
 }
 
@@ -469,12 +469,11 @@ void attention_forward(DType dtype, const AttentionForward& f) {
   float* memory = thread_scratch(floats);
   // The tiles of one head follow each other, the longest first.
   const std::int64_t tiles = (f.shape.queries + kForwardQueries - 1) / kForwardQueries;
-#pragma omp parallel for schedule(dynamic) if (worth_threads(f.shape))
-  for (std::int64_t i = 0; i < items * tiles; ++i) {
+  const int most = worth_threads(f.shape) ? threads() : 1;
+  parallel_parts(items * tiles, most, [&](std::int64_t i, int thread) {
     const Head head(f.shape, i / tiles);
-    forward_tile(f, head, (tiles - 1 - i % tiles) * kForwardQueries,
-                 memory + omp_get_thread_num() * floats);
-  }
+    forward_tile(f, head, (tiles - 1 - i % tiles) * kForwardQueries, memory + thread * floats);
+  });
 }
 
 void attention_backward(DType dtype, const AttentionBackward& b) {
@@ -483,10 +482,9 @@ void attention_backward(DType dtype, const AttentionBackward& b) {
       round_up(BackwardScratch::floats(b.shape.queries, round_up(b.shape.head_size, 16)), 16);
   const std::int64_t items = b.shape.batch * b.shape.heads;
   float* memory = thread_scratch(floats);
-#pragma omp parallel for schedule(dynamic) if (worth_threads(b.shape))
-  for (std::int64_t i = 0; i < items; ++i) {
-    backward_head(b, Head(b.shape, i), memory + omp_get_thread_num() * floats);
-  }
+  parallel_parts(items, worth_threads(b.shape) ? threads() : 1, [&](std::int64_t i, int thread) {
+    backward_head(b, Head(b.shape, i), memory + thread * floats);
+  });
 }
 
 }  // namespace mt::cpu::MT_KERNEL_SET

@@ -1,13 +1,13 @@
 // Softmax cross entropy in three steps over rows of logits, in place.
 #include "kernels/cpu/kernel_set.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector.h"
 
 namespace mt::cpu::MT_KERNEL_SET {
 
 void cross_entropy_max(DType dtype, const CrossEntropyMax& c) {
   require_f32(dtype);
-#pragma omp parallel for schedule(static) if (c.rows * c.cols > kChunk)
-  for (std::int64_t r = 0; r < c.rows; ++r) {
+  const auto each_row = [&](std::int64_t r) {
     const float* row = static_cast<const float*>(c.logits) + r * c.ld;
     const float infinity = __builtin_inff();
     Floats best = all(-infinity);
@@ -15,14 +15,14 @@ void cross_entropy_max(DType dtype, const CrossEntropyMax& c) {
       best = max(best, fill_absent(load(row + i, part), -infinity, part));
     });
     c.max[r] = max_lane(best);
-  }
+  };
+  parallel_rows(c.rows, c.cols, each_row);
 }
 
 // The sum is in double: a vocabulary has 50,000 terms.
 void cross_entropy_sum(DType dtype, const CrossEntropySum& c) {
   require_f32(dtype);
-#pragma omp parallel for schedule(static) if (c.rows * c.cols > kChunk)
-  for (std::int64_t r = 0; r < c.rows; ++r) {
+  const auto each_row = [&](std::int64_t r) {
     float* row = static_cast<float*>(c.logits) + r * c.ld;
     const float max = c.max[r];
     const std::int64_t label = c.labels[r] - c.first;
@@ -36,13 +36,13 @@ void cross_entropy_sum(DType dtype, const CrossEntropySum& c) {
       }
     });
     c.sum[r] = static_cast<float>(sum(total));
-  }
+  };
+  parallel_rows(c.rows, c.cols, each_row);
 }
 
 void cross_entropy_grad(DType dtype, const CrossEntropyGrad& c) {
   require_f32(dtype);
-#pragma omp parallel for schedule(static) if (c.rows * c.cols > kChunk)
-  for (std::int64_t r = 0; r < c.rows; ++r) {
+  const auto each_row = [&](std::int64_t r) {
     float* row = static_cast<float*>(c.logits) + r * c.ld;
     const std::int64_t label = c.labels[r] - c.first;
     const bool here = label >= 0 && label < c.cols;
@@ -53,7 +53,8 @@ void cross_entropy_grad(DType dtype, const CrossEntropyGrad& c) {
     if (here) {
       row[label] = at_label;
     }
-  }
+  };
+  parallel_rows(c.rows, c.cols, each_row);
 }
 
 }  // namespace mt::cpu::MT_KERNEL_SET

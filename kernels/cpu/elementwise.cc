@@ -1,5 +1,6 @@
 // Element by element: GELU's derivative and sums of two tensors. Its forward is gemm's epilogue.
 #include "kernels/cpu/kernel_set.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector.h"
 
 namespace mt::cpu::MT_KERNEL_SET {
@@ -9,24 +10,22 @@ void gelu_backward(DType dtype, const void* x, const void* dy, void* dx, std::in
   const auto* in = static_cast<const float*>(x);
   const auto* gradient = static_cast<const float*>(dy);
   auto* out = static_cast<float*>(dx);
-#pragma omp parallel for schedule(static) if (count > kChunk)
-  for (std::int64_t begin = 0; begin < count; begin += kChunk) {
-    sweep(begin, begin + kChunk < count ? begin + kChunk : count, [&](std::int64_t i, auto part) {
+  parallel_pieces(count, kChunk, count > kChunk, [&](std::int64_t begin, std::int64_t end) {
+    sweep(begin, end, [&](std::int64_t i, auto part) {
       store(out + i, load(gradient + i, part) * gelu_derivative(load(in + i, part)), part);
     });
-  }
+  });
 }
 
 void add(DType dtype, const void* x, void* y, std::int64_t count) {
   require_f32(dtype);
   const auto* in = static_cast<const float*>(x);
   auto* out = static_cast<float*>(y);
-#pragma omp parallel for schedule(static) if (count > kChunk)
-  for (std::int64_t begin = 0; begin < count; begin += kChunk) {
-    sweep(begin, begin + kChunk < count ? begin + kChunk : count, [&](std::int64_t i, auto part) {
+  parallel_pieces(count, kChunk, count > kChunk, [&](std::int64_t begin, std::int64_t end) {
+    sweep(begin, end, [&](std::int64_t i, auto part) {
       store(out + i, load(out + i, part) + load(in + i, part), part);
     });
-  }
+  });
 }
 
 }  // namespace mt::cpu::MT_KERNEL_SET

@@ -1,14 +1,14 @@
 // Rows gathered by token and position, and their gradients scattered in the order of the tokens.
 #include "kernels/cpu/columns.h"
 #include "kernels/cpu/kernel_set.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector.h"
 
 namespace mt::cpu::MT_KERNEL_SET {
 
 void embedding_forward(DType dtype, const EmbeddingForward& f) {
   require_f32(dtype);
-#pragma omp parallel for schedule(static) if (f.count * f.cols > kChunk)
-  for (std::int64_t t = 0; t < f.count; ++t) {
+  parallel_rows(f.count, f.cols, [&](std::int64_t t) {
     const std::int64_t row = f.tokens[t] - f.first;
     const float* word =
         row < 0 || row >= f.rows ? nullptr : static_cast<const float*>(f.words) + row * f.cols;
@@ -20,7 +20,7 @@ void embedding_forward(DType dtype, const EmbeddingForward& f) {
       const Floats w = word == nullptr ? all(0.0F) : load(word + i, part);
       store(out + i, position == nullptr ? w : w + load(position + i, part), part);
     });
-  }
+  });
 }
 
 void embedding_backward(DType dtype, const EmbeddingBackward& b) {
@@ -31,9 +31,7 @@ void embedding_backward(DType dtype, const EmbeddingBackward& b) {
       store(sum + i, load(sum + i, part) + load(dy + i, part), part);
     });
   };
-#pragma omp parallel for schedule(static) if (b.count * b.cols > kChunk)
-  for (std::int64_t begin = 0; begin < b.cols; begin += slice) {
-    const std::int64_t end = begin + slice < b.cols ? begin + slice : b.cols;
+  const auto columns = [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = 0; t < b.count; ++t) {
       const float* dy = static_cast<const float*>(b.dy) + t * b.cols;
       const std::int64_t row = b.tokens[t] - b.first;
@@ -44,7 +42,8 @@ void embedding_backward(DType dtype, const EmbeddingBackward& b) {
         add_row(static_cast<float*>(b.dpositions) + b.position_ids[t] * b.cols, dy, begin, end);
       }
     }
-  }
+  };
+  parallel_pieces(b.cols, slice, b.count * b.cols > kChunk, columns);
 }
 
 }  // namespace mt::cpu::MT_KERNEL_SET

@@ -9,10 +9,9 @@
 // cache. Between the packing of a and the end of a part no thread waits for another.
 #include "kernels/cpu/gemm.h"
 
-#include <omp.h>
-
 #include "kernels/cpu/gemm_pack.h"
 #include "kernels/cpu/kernel_set.h"
+#include "kernels/cpu/parallel.h"
 
 namespace mt::cpu::MT_KERNEL_SET {
 namespace product {
@@ -78,13 +77,12 @@ struct Part {
   }
 };
 
-void pack_part_of_a(const Part& part) {
+void pack_part_of_a(const Part& part, int threads) {
   const Gemm& g = part.g;
   // Panels for a thread at once: many where a line of memory holds elements of several.
   const std::int64_t chunk = g.a_transposed ? 32 : 8;
   const std::int64_t chunks = parts_of(part.row_panels(), chunk);
-#pragma omp for schedule(static)
-  for (std::int64_t unit = 0; unit < chunks * part.blocks(); ++unit) {
+  parallel_parts(chunks * part.blocks(), threads, [&](std::int64_t unit, int) {
     const std::int64_t block = unit / chunks;
     const std::int64_t first = unit % chunks * chunk;
     const std::int64_t p = part.p + block * part.cut.block_steps;
@@ -95,7 +93,7 @@ void pack_part_of_a(const Part& part) {
             .count = part.rows,
             .steps = part.steps_of(block)},
            first, least(first + chunk, part.row_panels()), part.packed_block(block));
-  }
+  });
 }
 
 // Columns [j, j + cols) times the panels [first, last) of a: one panel of b.
@@ -168,30 +166,26 @@ void packed(const Gemm& g, int threads) {
   const std::int64_t floats = cut.packed_a + threads * cut.packed_b;
   float* const memory =
       static_cast<float*>(scratch(static_cast<std::size_t>(floats) * sizeof(float)));
-#pragma omp parallel num_threads(threads) if (threads > 1)
-  {
-    float* const packed_b = memory + cut.packed_a + omp_get_thread_num() * cut.packed_b;
-    for (std::int64_t i = 0; i < g.m; i += cut.part_rows) {
-      for (std::int64_t p = 0; p < g.k; p += cut.part_steps) {
-        const Part part{.g = g,
-                        .cut = cut,
-                        .i = i,
-                        .rows = least(cut.part_rows, g.m - i),
-                        .p = p,
-                        .steps = least(cut.part_steps, g.k - p),
-                        .packed_a = memory};
-        pack_part_of_a(part);
-        const std::int64_t panels = parts_of(g.n, kTileCols);
-        const std::int64_t column_tasks = parts_of(panels, cut.task_panels);
-        const std::int64_t row_tasks = parts_of(part.row_panels(), cut.task_rows);
-#pragma omp for schedule(dynamic, 1)
-        for (std::int64_t task = 0; task < column_tasks * row_tasks; ++task) {
-          const std::int64_t column = task / row_tasks * cut.task_panels;
-          const std::int64_t row = task % row_tasks * cut.task_rows;
-          multiply(part, column, least(column + cut.task_panels, panels), row,
-                   least(row + cut.task_rows, part.row_panels()), packed_b);
-        }
-      }
+  for (std::int64_t i = 0; i < g.m; i += cut.part_rows) {
+    for (std::int64_t p = 0; p < g.k; p += cut.part_steps) {
+      const Part part{.g = g,
+                      .cut = cut,
+                      .i = i,
+                      .rows = least(cut.part_rows, g.m - i),
+                      .p = p,
+                      .steps = least(cut.part_steps, g.k - p),
+                      .packed_a = memory};
+      pack_part_of_a(part, threads);
+      const std::int64_t panels = parts_of(g.n, kTileCols);
+      const std::int64_t column_tasks = parts_of(panels, cut.task_panels);
+      const std::int64_t row_tasks = parts_of(part.row_panels(), cut.task_rows);
+      parallel_parts(column_tasks * row_tasks, threads, [&](std::int64_t task, int thread) {
+        const std::int64_t column = task / row_tasks * cut.task_panels;
+        const std::int64_t row = task % row_tasks * cut.task_rows;
+        multiply(part, column, least(column + cut.task_panels, panels), row,
+                 least(row + cut.task_rows, part.row_panels()),
+                 memory + cut.packed_a + thread * cut.packed_b);
+      });
     }
   }
 }
@@ -199,7 +193,7 @@ void packed(const Gemm& g, int threads) {
 // Threads for a product of that many multiplications, of which each thread should have at least
 // `grain`: waking one costs some microseconds.
 int threads_for(double multiplications, double grain) {
-  const int most = omp_in_parallel() != 0 ? 1 : omp_get_max_threads();
+  const int most = threads();
   const double worth = multiplications / grain;
   return worth >= most ? most : worth < 2 ? 1 : static_cast<int>(worth);
 }

@@ -1,11 +1,11 @@
 // Products with few rows, as in decoding: b is read once, in the order in which it lies, and its
 // vectors of neighbouring columns feed as many chains as there are lanes. The chains are those of
 // gemm.cc.
-#include <omp.h>
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/gemm_pack.h"
 #include "kernels/cpu/kernel_set.h"
+#include "kernels/cpu/parallel.h"
 
 namespace mt::cpu::MT_KERNEL_SET::product {
 namespace {
@@ -180,10 +180,9 @@ void few_rows(const Gemm& g, int threads) {
   // By turns, in parts of some 128 KB of b, whole groups of columns each.
   constexpr std::int64_t kPart = 64;
   const std::int64_t part = parts_of(least(g.n, kPart), kColumns) * kColumns;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (threads > 1)
-  for (std::int64_t j = 0; j < g.n; j += part) {
-    columns_of_c(g, a, j, least(j + part, g.n));
-  }
+  parallel_parts(parts_of(g.n, part), threads, [&](std::int64_t i, int) {
+    columns_of_c(g, a, i * part, least((i + 1) * part, g.n));
+  });
 }
 
 }  // namespace mt::cpu::MT_KERNEL_SET::product

@@ -1,6 +1,7 @@
 // Layer normalisation over rows: mean, then variance of the differences, both over 16 lanes.
 #include "kernels/cpu/columns.h"
 #include "kernels/cpu/kernel_set.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector.h"
 
 namespace mt::cpu::MT_KERNEL_SET {
@@ -80,10 +81,7 @@ void add_gain_and_bias(const LayerNormBackward& b, std::int64_t begin, std::int6
 
 void layernorm_forward(DType dtype, const LayerNormForward& f) {
   require_f32(dtype);
-#pragma omp parallel for schedule(static) if (f.rows * f.cols > kChunk)
-  for (std::int64_t r = 0; r < f.rows; ++r) {
-    forward_row(f, r);
-  }
+  parallel_rows(f.rows, f.cols, [&](std::int64_t r) { forward_row(f, r); });
 }
 
 // Rows come in groups that the shared cache holds: first the columns' chains, split by columns,
@@ -92,17 +90,13 @@ void layernorm_backward(DType dtype, const LayerNormBackward& b) {
   require_f32(dtype);
   const std::int64_t slice = columns_of_slice(b.cols);
   const std::int64_t group = (1 << 18) / (b.cols + 1) + 1;
-#pragma omp parallel if (b.rows * b.cols > kChunk)
   for (std::int64_t begin = 0; begin < b.rows; begin += group) {
     const std::int64_t end = begin + group < b.rows ? begin + group : b.rows;
-#pragma omp for schedule(static)
-    for (std::int64_t from = 0; from < b.cols; from += slice) {
-      add_gain_and_bias(b, begin, end, from, from + slice < b.cols ? from + slice : b.cols);
-    }
-#pragma omp for schedule(static)
-    for (std::int64_t r = begin; r < end; ++r) {
-      backward_row(b, r);
-    }
+    const bool worth = (end - begin) * b.cols > kChunk;
+    parallel_pieces(b.cols, slice, worth, [&](std::int64_t from, std::int64_t to) {
+      add_gain_and_bias(b, begin, end, from, to);
+    });
+    parallel_rows(end - begin, b.cols, [&](std::int64_t r) { backward_row(b, begin + r); });
   }
 }
 

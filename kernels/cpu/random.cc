@@ -2,6 +2,7 @@
 #include "kernels/cpu/random.h"
 
 #include "kernels/cpu/kernel_set.h"
+#include "kernels/cpu/parallel.h"
 
 namespace mt::cpu::MT_KERNEL_SET {
 namespace {
@@ -75,22 +76,20 @@ void dropout_add(DType dtype, const DropoutAdd& d) {
   const std::int64_t count = d.rows * d.cols;
   const std::int64_t chunks = (count + kChunk - 1) / kChunk;
   const DropoutMask mask = dropout_mask(d.dropout);
-#pragma omp parallel for collapse(2) schedule(static) if (d.batch * chunks > 1)
-  for (std::int64_t b = 0; b < d.batch; ++b) {
-    for (std::int64_t c = 0; c < chunks; ++c) {
-      const std::int64_t begin = c * kChunk;
-      const std::int64_t end = begin + kChunk < count ? begin + kChunk : count;
-      const auto* x = static_cast<const float*>(d.x) + b * count;
-      const auto* residual =
-          d.residual == nullptr ? nullptr : static_cast<const float*>(d.residual) + b * count;
-      auto* out = static_cast<float*>(d.out) + b * count;
-      if (d.dropout.probability > 0) {
-        dropout_add_chunk(mask, d.dropout.samples[b], x, residual, out, begin, end);
-      } else {
-        copy_add_chunk(x, residual, out, begin, end);
-      }
+  parallel_parts(d.batch * chunks, threads(), [&](std::int64_t part, int) {
+    const std::int64_t b = part / chunks;
+    const std::int64_t begin = part % chunks * kChunk;
+    const std::int64_t end = begin + kChunk < count ? begin + kChunk : count;
+    const auto* x = static_cast<const float*>(d.x) + b * count;
+    const auto* residual =
+        d.residual == nullptr ? nullptr : static_cast<const float*>(d.residual) + b * count;
+    auto* out = static_cast<float*>(d.out) + b * count;
+    if (d.dropout.probability > 0) {
+      dropout_add_chunk(mask, d.dropout.samples[b], x, residual, out, begin, end);
+    } else {
+      copy_add_chunk(x, residual, out, begin, end);
     }
-  }
+  });
 }
 
 void normal_fill(const NormalFill& f) {
@@ -100,15 +99,13 @@ void normal_fill(const NormalFill& f) {
   const std::int64_t length = dense ? f.rows * f.cols : f.cols;
   const std::int64_t chunks = (length + kChunk - 1) / kChunk;
   auto* out = static_cast<float*>(f.out);
-#pragma omp parallel for collapse(2) schedule(static)
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t c = 0; c < chunks; ++c) {
-      const std::int64_t begin = c * kChunk;
-      const std::int64_t end = begin + kChunk < length ? begin + kChunk : length;
-      const std::int64_t g = (f.row_offset + r) * f.global_cols + f.col_offset;
-      normal_run(f, g + begin, g + end, out + r * length + begin);
-    }
-  }
+  parallel_parts(rows * chunks, threads(), [&](std::int64_t part, int) {
+    const std::int64_t r = part / chunks;
+    const std::int64_t begin = part % chunks * kChunk;
+    const std::int64_t end = begin + kChunk < length ? begin + kChunk : length;
+    const std::int64_t g = (f.row_offset + r) * f.global_cols + f.col_offset;
+    normal_run(f, g + begin, g + end, out + r * length + begin);
+  });
 }
 
 }  // namespace mt::cpu::MT_KERNEL_SET

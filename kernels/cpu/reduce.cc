@@ -1,6 +1,7 @@
 // Sums over rows and over everything, the search for what is not finite, and the largest of a row.
 #include "kernels/cpu/columns.h"
 #include "kernels/cpu/kernel_set.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector.h"
 
 namespace mt::cpu::MT_KERNEL_SET {
@@ -10,16 +11,15 @@ void sum_rows(DType dtype, const void* x, void* out, std::int64_t rows, std::int
   const std::int64_t slice = columns_of_slice(cols);
   const auto* in = static_cast<const float*>(x);
   auto* total = static_cast<float*>(out);
-#pragma omp parallel for schedule(static) if (rows * cols > kChunk)
-  for (std::int64_t begin = 0; begin < cols; begin += slice) {
-    const std::int64_t end = begin + slice < cols ? begin + slice : cols;
+  const auto columns = [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = 0; r < rows; ++r) {
       const float* row = in + r * cols;
       sweep(begin, end, [&](std::int64_t i, auto part) {
         store(total + i, load(total + i, part) + load(row + i, part), part);
       });
     }
-  }
+  };
+  parallel_pieces(cols, slice, rows * cols > kChunk, columns);
 }
 
 double sum_squares(DType dtype, const void* x, std::int64_t count) {
@@ -28,14 +28,11 @@ double sum_squares(DType dtype, const void* x, std::int64_t count) {
   const auto* in = static_cast<const float*>(x);
   const std::int64_t blocks = (count + kBlock - 1) / kBlock;
   auto* partial = static_cast<double*>(scratch(static_cast<std::size_t>(blocks) * sizeof(double)));
-#pragma omp parallel for schedule(static) if (count > kChunk)
-  for (std::int64_t b = 0; b < blocks; ++b) {
-    const std::int64_t begin = b * kBlock;
+  parallel_pieces(count, kBlock, count > kChunk, [&](std::int64_t begin, std::int64_t end) {
     Doubles s = zero_doubles();
-    sweep(begin, begin + kBlock < count ? begin + kBlock : count,
-          [&](std::int64_t i, auto part) { s = add_squares(s, load(in + i, part)); });
-    partial[b] = sum(s);
-  }
+    sweep(begin, end, [&](std::int64_t i, auto part) { s = add_squares(s, load(in + i, part)); });
+    partial[begin / kBlock] = sum(s);
+  });
   double total = 0;
   for (std::int64_t b = 0; b < blocks; ++b) {
     total += partial[b];
@@ -47,9 +44,7 @@ std::int64_t find_not_finite(DType dtype, const void* x, std::int64_t count) {
   require_f32(dtype);
   const auto* in = static_cast<const float*>(x);
   std::int64_t first = count;
-#pragma omp parallel for schedule(static) reduction(min : first) if (count > kChunk)
-  for (std::int64_t begin = 0; begin < count; begin += kChunk) {
-    const std::int64_t end = begin + kChunk < count ? begin + kChunk : count;
+  parallel_pieces(count, kChunk, count > kChunk, [&](std::int64_t begin, std::int64_t end) {
     // x - x is 0 unless x is infinite or NaN.
     Floats seen = all(0.0F);
     sweep(begin, end, [&](std::int64_t i, auto part) {
@@ -57,21 +52,23 @@ std::int64_t find_not_finite(DType dtype, const void* x, std::int64_t count) {
       seen = seen + (v - v);
     });
     if (!any(not_less_equal(seen, all(0.0F)))) {
-      continue;
+      return;
     }
-    for (std::int64_t i = begin; i < end && i < first; ++i) {
-      if (!(in[i] - in[i] == 0.0F)) {
-        first = i;
-      }
+    std::int64_t at = begin;
+    while (at < end && in[at] - in[at] == 0.0F) {
+      ++at;
     }
-  }
+    std::int64_t best = __atomic_load_n(&first, __ATOMIC_RELAXED);
+    while (at < best && !__atomic_compare_exchange_n(&first, &best, at, true, __ATOMIC_RELAXED,
+                                                     __ATOMIC_RELAXED)) {
+    }
+  });
   return first == count ? -1 : first;
 }
 
 void argmax(DType dtype, const void* x, std::int64_t* out, std::int64_t rows, std::int64_t cols) {
   require_f32(dtype);
-#pragma omp parallel for schedule(static) if (rows * cols > kChunk)
-  for (std::int64_t r = 0; r < rows; ++r) {
+  parallel_rows(rows, cols, [&](std::int64_t r) {
     const float* row = static_cast<const float*>(x) + r * cols;
     const float infinity = __builtin_inff();
     Floats best = all(-infinity);
@@ -84,7 +81,7 @@ void argmax(DType dtype, const void* x, std::int64_t* out, std::int64_t rows, st
       ++at;
     }
     out[r] = at == cols ? 0 : at;
-  }
+  });
 }
 
 }  // namespace mt::cpu::MT_KERNEL_SET

@@ -1,5 +1,4 @@
 // The CPU's memory and threads. Compiled once, without instruction set flags.
-#include <omp.h>
 #include <sched.h>
 #include <sys/mman.h>
 
@@ -7,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/threads.h"
 #include "kernels/cpu/kernel_set.h"
 #include "kernels/device.h"
 
@@ -118,7 +118,7 @@ Device make_cpu_device(const char* set, int threads) {
                                           .fill_zero = cpu::fill_zero,
                                           .synchronize = cpu::synchronize};
   const Kernels& kernels = cpu_kernels(set);
-  omp_set_num_threads(threads == 0 ? cpu::cores_of_process() : threads);
+  set_threads(threads == 0 ? cpu::cores_of_process() : threads);
   return {.runtime = &kRuntime, .kernels = &kernels};
 }
 

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <vector>
 
 #include "base/error.h"
+#include "base/threads.h"
 
 namespace mt {
 
@@ -101,25 +103,32 @@ Wide digest_box(const void* data, const Runs& runs) {
   if (runs.length == 0 || runs.count == 0) {
     return 0;
   }
+  // A part is a piece of one long run, or several short runs.
   const std::int64_t pieces = (runs.length + kPiece - 1) / kPiece;
+  const std::int64_t runs_of_part = kPiece / (runs.length + 1) + 1;
+  const std::int64_t groups = (runs.count + runs_of_part - 1) / runs_of_part;
   const auto* const bytes = static_cast<const std::byte*>(data);
   Wide total = 0;
-#pragma omp parallel if (runs.length > kPiece / runs.count)
-  {
+  std::mutex adding;
+  const auto add_part = [&](std::int64_t part) {
+    const std::int64_t at = part % pieces * kPiece;
+    const std::int64_t first = part / pieces * runs_of_part;
     Wide sum = 0;
-#pragma omp for collapse(2) nowait
-    for (std::int64_t run = 0; run < runs.count; ++run) {
-      for (std::int64_t piece = 0; piece < pieces; ++piece) {
-        const std::int64_t at = piece * kPiece;
-        sum += digest_run<Bits>(
-            bytes + (run * runs.length + at) * static_cast<std::int64_t>(sizeof(Bits)),
-            std::min(kPiece, runs.length - at),
-            static_cast<std::uint64_t>(run_start(runs, run) + at));
-      }
+    for (std::int64_t run = first; run < std::min(first + runs_of_part, runs.count); ++run) {
+      sum += digest_run<Bits>(
+          bytes + (run * runs.length + at) * static_cast<std::int64_t>(sizeof(Bits)),
+          std::min(kPiece, runs.length - at),
+          static_cast<std::uint64_t>(run_start(runs, run) + at));
     }
-#pragma omp critical
+    const std::lock_guard<std::mutex> lock(adding);
     total += sum;
-  }
+  };
+  run_parts(
+      groups * pieces, threads(),
+      [](const void* context, std::int64_t part, int) {
+        (*static_cast<const decltype(add_part)*>(context))(part);
+      },
+      &add_part);
   return total;
 }
 

@@ -2,7 +2,6 @@
 // model's: kernels_bench [threads]. With one thread the time is the processor's, which other
 // programs disturb less. GB/s count each byte that must move once; attention's GFLOP/s count the
 // causal half. "triad" is a = b + s c over 128 MiB arrays, what memory gives.
-#include <omp.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -11,6 +10,7 @@
 #include <functional>
 #include <vector>
 
+#include "base/threads.h"
 #include "kernels/device.h"
 
 namespace {
@@ -30,7 +30,7 @@ Numbers numbers(std::int64_t count) {
 
 double now() {
   timespec t{};
-  clock_gettime(omp_get_max_threads() == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+  clock_gettime(mt::threads() == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
@@ -209,11 +209,20 @@ void bench_parameters(const mt::Kernels& kernels) {
   Numbers p = numbers(count), m = p, v(p.size(), 1e-4F), g = p;
   const double pass = 4e-9 * static_cast<double>(count);
   measure("triad", 3 * pass, "GB/s", [&] {
-#pragma omp parallel for schedule(static)
-    for (std::int64_t i = 0; i < count; ++i) {
-      g[static_cast<std::size_t>(i)] =
-          p[static_cast<std::size_t>(i)] + 0.5F * m[static_cast<std::size_t>(i)];
-    }
+    struct Triad {
+      float* out;
+      const float *a, *b;
+      std::int64_t piece;
+    } triad{g.data(), p.data(), m.data(), count / 64};
+    mt::run_parts(
+        64, mt::threads(),
+        [](const void* context, std::int64_t part, int) {
+          const Triad& t = *static_cast<const Triad*>(context);
+          for (std::int64_t i = part * t.piece; i < (part + 1) * t.piece; ++i) {
+            t.out[i] = t.a[i] + 0.5F * t.b[i];
+          }
+        },
+        &triad);
   });
   mt::AdamScalars s;
   s.lr = s.step_size = 1e-4F;
@@ -246,7 +255,7 @@ void bench_parameters(const mt::Kernels& kernels) {
 int main(int argc, char** argv) {
   const mt::Device device = mt::make_cpu_device("", argc > 1 ? std::atoi(argv[1]) : 0);
   const mt::Kernels& kernels = *device.kernels;
-  std::printf("%s, %d threads\n124M, 4 x 256\n", kernels.name, omp_get_max_threads());
+  std::printf("%s, %d threads\n124M, 4 x 256\n", kernels.name, mt::threads());
   for (const float probability : {0.0F, 0.1F}) {
     bench_attention(kernels, 4, 12, 256, probability);
   }

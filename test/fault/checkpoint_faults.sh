@@ -7,7 +7,6 @@ scratch=$3
 tool=${MT_SAVE_TOOL:-$scratch/../../save_tool}
 run=$scratch/run
 log=$scratch/log
-export OMP_NUM_THREADS=1
 
 rm -rf "$scratch"
 mkdir -p "$scratch"

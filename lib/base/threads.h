@@ -1,0 +1,23 @@
+// The threads of a process: one pool that waits for work without burning the core. A thread that
+// waits spins for some tens of microseconds and then sleeps, and a thread that is late is not
+// waited for, so that a job whose cores are shared with others keeps its pace (the spinning
+// barriers of OpenMP's library cost 10 to 100 times there).
+#pragma once
+
+#include <cstdint>
+
+namespace mt {
+
+// How many threads parallel work may use, the caller included: 1 until set. 1 <= count.
+void set_threads(int count);
+[[nodiscard]] int threads();
+
+// Calls body(context, part, thread) once for each part of [0, parts), on the calling thread and up
+// to most - 1 others; returns when all are done. Whoever is free takes the next part; thread is in
+// [0, min(most, threads())), and no two bodies that run at one time have the same. body must not
+// throw. Work that another thread of the process starts in the meantime, or a body itself, runs on
+// its own thread alone.
+using PartBody = void (*)(const void* context, std::int64_t part, int thread);
+void run_parts(std::int64_t parts, int most, PartBody body, const void* context);
+
+}  // namespace mt
