@@ -11,7 +11,7 @@
 // - a sum over rows (bias and gain gradients) is a chain in the order of the rows that starts at
 // the output's present
 //   value, so that several micro-batches give the bits of one;
-// - exp, tanh, log and rsqrt are our own (kernels/cpu/vector.h), with a stated error in units in
+// - exp, log and sine are our own (kernels/cpu/vector.h), with a stated error in units in
 // the last place.
 #pragma once
 
@@ -77,7 +77,6 @@ struct AttentionShape {
   float scale = 1.0F;                       // of the scores, 1 / sqrt(head_size)
   const std::int32_t* first_key = nullptr;  // [batch, queries], or null: 0
   std::int64_t first_head = 0;              // global index of head 0, for dropout
-  std::int64_t total_heads = 0;             // heads of all ranks together, for dropout
   // Dropout of the probabilities: element ((first_head + head) * queries + query) * round_up(keys,
   // 4) + key. Training only, where queries == keys.
   Dropout dropout;

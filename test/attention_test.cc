@@ -81,7 +81,6 @@ TEST(attention, operation_matches_loops_in_double_with_and_without_documents) {
                  .keys = s,
                  .heads = sizes.heads,
                  .head_size = sizes.head_size,
-                 .total_heads = sizes.heads,
                  .first_key = documents ? first_key : Tensor()},
                 out, {});
       std::vector<double> expected(static_cast<std::size_t>(out.size()));

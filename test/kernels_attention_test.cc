@@ -32,7 +32,6 @@ struct Case {
     s.scale = 1.0F / std::sqrt(static_cast<float>(head_size));
     s.first_key = first_key.empty() ? nullptr : first_key.data();
     s.first_head = first_head;
-    s.total_heads = heads + first_head;
     s.dropout.probability = dropout;
     s.dropout.seed = 77;
     s.dropout.layer = 3;

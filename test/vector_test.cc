@@ -120,12 +120,6 @@ TEST(Vector, log_is_within_2_ulp) {
   EXPECT_LE(worst, 2);
 }
 
-TEST(Vector, tanh_is_within_3_ulp) {
-  const double worst = worst_error('t', [](double x) { return std::tanh(x); });
-  std::printf("tanh: %.3f ulp\n", worst);
-  EXPECT_LE(worst, 3);
-}
-
 TEST(Vector, sine_and_cosine_of_a_turn_are_within_2_ulp_of_1) {
   const Probes probes = usable_sets().back();
   double worst = 0;

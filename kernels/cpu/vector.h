@@ -3,9 +3,9 @@
 // the lanes that are absent.
 //
 // Polynomials are interpolants at Chebyshev nodes, fitted here. Errors in units in the last place
-// (tested over the whole range): exp 2, log 2, tanh 3, sine and cosine of a turn 2 (absolute, of
-// 1.0). NaN propagates. Results below the smallest normal number become 0 in exp, so that no
-// denormal number slows what follows; nothing else flushes.
+// (tested over the whole range): exp 2, log 2, sine and cosine of a turn 2 (absolute, of 1.0). NaN
+// propagates. Results below the smallest normal number become 0 in exp, so that no denormal number
+// slows what follows; nothing else flushes.
 #pragma once
 
 // Minimal headers only: see kernel_set.h.
@@ -63,21 +63,6 @@ MT_LANE_INLINE Floats log(Floats x) {
   y = select(less(x, all(0.0F)), all(__builtin_nanf("")), y);
   // Infinity and NaN stay what they are.
   return select(not_less_equal(x, all(0x1.fffffep127F)), x, y);
-}
-
-// Polynomial near 0, (1 - e) / (1 + e) with e = exp(-2 |x|) elsewhere.
-MT_LANE_INLINE Floats tanh(Floats x) {
-  const Ints sign = bits_of(x) & all_int(0x80000000U);
-  const Floats a = floats_of_bits(bits_of(x) ^ sign);
-  const Floats z = x * x;
-  Floats p = all(-0.00609629974F);
-  p = fma(p, z, all(0.0209968947F));
-  p = fma(p, z, all(-0.0538508482F));
-  p = fma(p, z, all(0.133327693F));
-  p = fma(p, z, all(-0.333333284F));
-  const Floats near = fma(p * z, x, x);
-  const Floats far = all(1.0F) - all(2.0F) / (exp(a + a) + all(1.0F));
-  return select(less(a, all(0.625F)), near, floats_of_bits(bits_of(far) | sign));
 }
 
 // Sine and cosine of 2 pi w / 2^32: the reduction to an eighth of a turn is exact.

@@ -93,25 +93,6 @@ FileType file_type(DType dtype) {
   return FileType::kU8;
 }
 
-std::size_t file_type_size(FileType type) {
-  switch (type) {
-    case FileType::kU8:
-      return 1;
-    case FileType::kBf16:
-    case FileType::kF16:
-    case FileType::kU16:
-      return 2;
-    case FileType::kF32:
-    case FileType::kI32:
-      return 4;
-    case FileType::kF64:
-    case FileType::kI64:
-    case FileType::kU64:
-      return 8;
-  }
-  return 0;
-}
-
 // ---- writing
 
 struct Hdf5Writer::State {

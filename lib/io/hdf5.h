@@ -25,7 +25,6 @@ namespace mt {
 // and h5py show as numbers.
 enum class FileType : std::uint8_t { kF32, kBf16, kF16, kF64, kI32, kU16, kU8, kI64, kU64 };
 [[nodiscard]] FileType file_type(DType dtype);
-[[nodiscard]] std::size_t file_type_size(FileType type);
 
 // Where the elements of a data set lie in the file: bytes from its very beginning, user block
 // included. An empty data set has offset 0.

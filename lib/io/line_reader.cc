@@ -282,8 +282,5 @@ std::uint64_t LineReader::line_number() const {
 const std::string& LineReader::name() const {
   return state_->in.name();
 }
-std::uint64_t LineReader::bytes_read() const {
-  return state_->in.total();
-}
 
 }  // namespace mt

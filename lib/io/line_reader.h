@@ -29,7 +29,6 @@ class LineReader {
 
   [[nodiscard]] std::uint64_t line_number() const;  // of the latest line, from 1
   [[nodiscard]] const std::string& name() const;    // the path, or "stdin"
-  [[nodiscard]] std::uint64_t bytes_read() const;   // of the file as it is stored
 
  private:
   struct State;

@@ -27,7 +27,6 @@ std::int64_t checked_head_size(const AttentionSizes& sizes, const Communicator& 
 SelfAttention::SelfAttention(const std::string& name, const AttentionSizes& sizes,
                              const LayerSetup& setup)
     : heads_(owned_range(sizes.heads, setup.tp)),
-      total_heads_(sizes.heads),
       head_size_(checked_head_size(sizes, setup.tp)),
       layer_(sizes.layer),
       dropout_(sizes.dropout),
@@ -45,7 +44,6 @@ AttentionInputs SelfAttention::inputs(const Tensor& qkv, const MicroBatch& micro
           .heads = heads_.size(),
           .head_size = head_size_,
           .first_head = heads_.begin,
-          .total_heads = total_heads_,
           .first_key = micro.first_key,
           .dropout = micro.dropout(dropout_, layer_, DropoutSite::kAttention)};
 }

@@ -59,7 +59,7 @@ class SelfAttention {
   [[nodiscard]] AttentionInputs inputs(const Tensor& qkv, const MicroBatch& micro) const;
 
   OwnedRange heads_;
-  std::int64_t total_heads_, head_size_, layer_;
+  std::int64_t head_size_, layer_;
   double dropout_;
   ColumnParallelLinear qkv_;
   RowParallelLinear dense_;

@@ -185,7 +185,6 @@ AttentionShape attention_shape(const AttentionInputs& inputs, const Tensor& out,
           .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(inputs.head_size))),
           .first_key = inputs.first_key.defined() ? inputs.first_key.as<std::int32_t>() : nullptr,
           .first_head = inputs.first_head,
-          .total_heads = inputs.total_heads,
           .dropout = inputs.dropout};
 }
 

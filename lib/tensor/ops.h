@@ -49,8 +49,8 @@ struct AttentionInputs {
   std::int64_t k_column = 0, v_column = 0;
   std::int64_t keys = 0;  // the last query has position keys - 1
   std::int64_t heads = 0, head_size = 0;
-  std::int64_t first_head = 0, total_heads = 0;  // of all ranks, for dropout
-  Tensor first_key{};                            // i32 [b, queries], or undefined: 0
+  std::int64_t first_head = 0;  // global index of head 0, for dropout
+  Tensor first_key{};           // i32 [b, queries], or undefined: 0
   Dropout dropout{};
 };
 // out [b, queries, heads * head_size]; log_sum_exp [b, heads, queries] may be undefined

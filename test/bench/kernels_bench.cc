@@ -61,7 +61,7 @@ void bench_attention(const mt::Kernels& kernels, std::int64_t batch, std::int64_
   for (std::int64_t b = 0; b < batch; ++b) samples.push_back(b);
   mt::AttentionForward f;
   f.shape.batch = batch;
-  f.shape.heads = f.shape.total_heads = heads;
+  f.shape.heads = heads;
   f.shape.head_size = d;
   f.shape.queries = f.shape.keys = seq;
   f.shape.q_row = f.shape.kv_row = 3 * width;
