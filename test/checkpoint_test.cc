@@ -238,13 +238,16 @@ TEST_F(Checkpoint, finds_the_newest_sound_one) {
   fs::create_directories(path("run/.iter_0000009.tmp.1-0"));
   put(path("run/metrics.jsonl"), "");
   EXPECT_TRUE(mt::find_checkpoint(path("run")).absent);
+  EXPECT_EQ(mt::newest_iteration(path("run")), -1);
   for (const int iteration : {9, 10, 12345678}) {
     save("run/" + fs::path(mt::iteration_directory("x", iteration)).filename().string(), iteration);
   }
   EXPECT_EQ(mt::find_checkpoint(path("run")).directory, path("run/iter_12345678"));
+  EXPECT_EQ(mt::newest_iteration(path("run")), 12345678);
   put(path("run/latest"), "garbage");
   fs::resize_file(path("run/iter_12345678/index.h5"), 100);
   EXPECT_EQ(mt::find_checkpoint(path("run")).directory, path("run/iter_0000010"));
+  EXPECT_EQ(mt::newest_iteration(path("run")), 12345678);
   fs::remove(path("run/iter_0000010/manifest.json"));
   EXPECT_EQ(mt::find_checkpoint(path("run")).directory, path("run/iter_0000009"));
   fs::resize_file(path("run/iter_0000009/manifest.json"), 0);

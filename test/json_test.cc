@@ -169,6 +169,9 @@ TEST(JsonMembers, are_read_by_type) {
   EXPECT_EQ(int_message("big"),
             "m: big: expected an integer below 2^63, found 9223372036854775808");
   EXPECT_EQ(int_message("b"), "m: b: expected an integer, found true");
+  EXPECT_EQ(json_count(object, "i", "m"), 7);
+  EXPECT_EQ(message<DataError>([&] { static_cast<void>(json_count(object, "min", "m")); }),
+            "m: min: expected a count, found -9223372036854775808");
   EXPECT_THROW(static_cast<void>(json_number(object, "s", "m")), DataError);
   EXPECT_THROW(static_cast<void>(json_bool(object, "i", "m")), DataError);
   EXPECT_THROW(static_cast<void>(json_string(object, "n", "m")), DataError);

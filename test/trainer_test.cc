@@ -216,6 +216,36 @@ TEST_F(Training, evaluates_exactly_what_was_asked_for) {
   EXPECT_EQ(tested, (std::vector<std::int64_t>{12}));
 }
 
+TEST_F(Training, an_evaluation_without_a_target_is_an_error_and_not_a_loss_of_0) {
+  const auto tokenizer = make_bpe_tokenizer(testing::byte_level_files({}), "test vocabulary");
+  TokenShardWriter writer({.path = scratch_ / "ends.h5", .replace = false, .options = {}},
+                          *tokenizer);
+  const std::vector<std::int32_t> ends(40, tokenizer->end_of_document());
+  writer.add_document(ends.data(), ends.size(), -1);
+  writer.close();
+  const Words run = small_model() + small_run() + Words{"--train-data-path", scratch_ / "data.h5",
+                                                        "--valid-data-path", scratch_ / "ends.h5",
+                                                        "--eval-iters",      "1",
+                                                        "--eod-mask-loss"};
+  EXPECT_THROW(static_cast<void>(Job(run).run()), DataError);
+}
+
+TEST_F(Training, a_perplexity_beyond_all_numbers_is_null_and_stops_nothing) {
+  Job job(base() + saving("run") +
+          Words{"--eval-iters", "1", "--eval-interval", "1", "--train-iters", "1", "--split",
+                "60,40,0", "--lr-warmup-iters", "0", "--lr", "1e-12"});
+  ASSERT_EQ(job.run([](TrainingRun& run) {
+    for (const Parameter* parameter : run.parameters()) {
+      if (parameter->segments.front().name != "final_layernorm.weight") continue;
+      for (std::int64_t i = 0; i < 16; ++i) parameter->value.as<float>()[i] = 1e6F;
+    }
+  }),
+            0);
+  const Json line = metrics("run").back();
+  EXPECT_GT(line["validation_loss"].get<double>(), 710);
+  EXPECT_TRUE(line["validation_perplexity"].is_null());
+}
+
 TEST_F(Training, full_validation_is_the_mean_over_every_ordered_window) {
   write_shard(scratch_ / "valid.h5", 9, 7);
   const Words data = small_model() + small_run() +

@@ -194,6 +194,10 @@ std::string json_line(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+Json finite_or_null(double value) {
+  return std::isfinite(value) ? Json(value) : Json(nullptr);
+}
+
 std::int64_t json_int(const Json& object, const std::string& key, const std::string& where) {
   const char* const expected = "an integer";
   const Json& value = member(object, key, where, expected);
@@ -204,6 +208,12 @@ std::int64_t json_int(const Json& object, const std::string& key, const std::str
     wrong(value, key, where, too_large ? "an integer below 2^63" : expected);
   }
   return value.get<std::int64_t>();
+}
+
+std::int64_t json_count(const Json& object, const std::string& key, const std::string& where) {
+  const std::int64_t value = json_int(object, key, where);
+  if (value < 0) throw DataError(cat(where, ": ", key, ": expected a count, found ", value));
+  return value;
 }
 
 double json_number(const Json& object, const std::string& key, const std::string& where) {

@@ -18,13 +18,18 @@ using Json = nlohmann::ordered_json;
 [[nodiscard]] Json parse_json(std::string_view text, const std::string& where);
 
 // One line, no trailing newline; numbers round-trip; bytes that are not UTF-8 become U+FFFD. JSON
-// has no infinity and no NaN: throws NumericError naming the key. A writer for whom such a value is
-// news and not a fault writes it as a string.
+// has no infinity and no NaN: throws NumericError naming the key.
 [[nodiscard]] std::string json_line(const Json& value);
+
+// The number, or null for one that is not finite: for a writer for whom such a value is no fault.
+[[nodiscard]] Json finite_or_null(double value);
 
 // Typed member access. Throws DataError "WHERE: KEY: expected ..., found ...".
 [[nodiscard]] std::int64_t json_int(const Json& object, const std::string& key,
                                     const std::string& where);
+// The same of 0 or more.
+[[nodiscard]] std::int64_t json_count(const Json& object, const std::string& key,
+                                      const std::string& where);
 [[nodiscard]] double json_number(const Json& object, const std::string& key,
                                  const std::string& where);
 [[nodiscard]] bool json_bool(const Json& object, const std::string& key, const std::string& where);

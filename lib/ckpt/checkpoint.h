@@ -37,6 +37,10 @@ struct CheckpointContent {
 // "run/iter_0000100".
 [[nodiscard]] std::string iteration_directory(const std::string& run, std::int64_t iteration);
 
+// The highest iteration that has a folder in a run, sound or damaged; -1: none. Throws
+// EnvironmentError.
+[[nodiscard]] std::int64_t newest_iteration(const std::string& run);
+
 // Writes `directory` (a final name such as run/iter_0000100, or a destination of mt-reshard):
 // temporary directory, files through the error-latching driver, fsync, manifest last, rename, fsync
 // of the parent. Collective over `world` (of size 1 for now). Throws EnvironmentError; then nothing

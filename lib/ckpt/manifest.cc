@@ -71,11 +71,7 @@ const Json& at(const Json& object, const std::string& key, Json::value_t kind,
 }
 
 std::uint64_t count(const Json& object, const std::string& key, const std::string& where) {
-  const std::int64_t value = json_int(object, key, where);
-  if (value < 0) {
-    throw DataError(cat(where, ": ", key, ": expected a count, found ", value));
-  }
-  return static_cast<std::uint64_t>(value);
+  return static_cast<std::uint64_t>(json_count(object, key, where));
 }
 
 Shape read_shape(const Json& object, const std::string& key, const std::string& where) {
@@ -318,7 +314,7 @@ Manifest Manifest::parse(const std::string& text, const std::string& where) {
   if (const std::int64_t version = json_int(json, "version", where); version != kVersion) {
     throw DataError(cat(where, ": version: expected ", kVersion, ", found ", version));
   }
-  manifest.iteration = static_cast<std::int64_t>(count(json, "iteration", where));
+  manifest.iteration = json_count(json, "iteration", where);
   manifest.model = at(json, "model", Json::value_t::object, where);
   if (const auto training = json.find("training");
       training == json.end() || !(training->is_null() || training->is_object())) {

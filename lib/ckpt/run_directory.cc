@@ -136,6 +136,11 @@ std::string iteration_directory(const std::string& run, std::int64_t iteration) 
   return cat(run, "/", kPrefix, digits);
 }
 
+std::int64_t newest_iteration(const std::string& run) {
+  const Iterations iterations = iterations_in(run);
+  return iterations.empty() ? -1 : iterations.begin()->first;
+}
+
 void retain_checkpoints(const std::string& run, std::int64_t keep) {
   sweep(run);
   std::int64_t sound = 0;

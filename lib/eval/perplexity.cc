@@ -114,10 +114,6 @@ double per_unit(double nll, std::int64_t units) {
   return units > 0 ? nll / static_cast<double>(units) : std::numeric_limits<double>::quiet_NaN();
 }
 
-Json finite_or_null(double value) {
-  return std::isfinite(value) ? Json(value) : Json(nullptr);
-}
-
 std::string cell(double value) {
   if (std::isnan(value)) return "-";
   std::ostringstream out;

@@ -135,7 +135,11 @@ Trainer::Evaluation Trainer::evaluate_windows(const Window& window, std::int64_t
     throw NumericError(cat("evaluation: the loss is ", sum,
                            weight.empty() ? "" : cat("; weight ", weight, " is not finite")));
   }
-  result.loss = targets > 0 ? sum / targets : 0;
+  if (targets <= 0) {
+    throw DataError(cat("evaluation: ", count,
+                        " samples hold no target that counts: end-of-document ", "tokens only"));
+  }
+  result.loss = sum / targets;
   result.targets = static_cast<std::int64_t>(targets);
   result.complete = true;
   return result;

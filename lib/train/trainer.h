@@ -52,7 +52,7 @@ class Trainer {
   };
   // The first batches * global_batch_size samples of the data set's own order, the same ones at
   // every call. `stop` is asked between micro-batches. Throws NumericError for a loss that is not
-  // finite.
+  // finite, DataError where no target counts.
   Evaluation evaluate(const GptDataset& data, std::int64_t batches,
                       const std::function<bool()>& stop);
   // Every window in stored order, once.

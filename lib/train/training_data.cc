@@ -51,8 +51,8 @@ Json DataIdentity::to_json() const {
 }
 
 DataIdentity DataIdentity::from_json(const Json& json, const std::string& where) {
-  return {.documents = json_int(json, "documents", where),
-          .tokens = json_int(json, "tokens", where),
+  return {.documents = json_count(json, "documents", where),
+          .tokens = json_count(json, "tokens", where),
           .fingerprint = json_string(json, "fingerprint", where),
           .tokenizer = json_string(json, "tokenizer", where)};
 }

@@ -225,7 +225,7 @@ bool TrainingRun::evaluate_part(const char* name, const GptDataset& data) {
   const std::string key = name;
   metrics_.write({{"step", start_.state.iteration},
                   {key + "_loss", result.loss},
-                  {key + "_perplexity", result.perplexity()},
+                  {key + "_perplexity", finite_or_null(result.perplexity())},
                   {key + "_tokens", result.targets},
                   {key + "_samples", result.samples}});
   log_info(cat("iteration ", start_.state.iteration, ": ", name, " loss ", digits(result.loss, 6),

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -25,22 +24,6 @@ bool same_path(const std::string& a, const std::string& b) {
   std::error_code ignored;
   return std::filesystem::weakly_canonical(a, ignored) ==
          std::filesystem::weakly_canonical(b, ignored);
-}
-
-// The highest iteration that has a folder in a run, damaged or not; -1: none.
-std::int64_t newest_iteration(const std::string& run) {
-  std::int64_t newest = -1;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(run, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.rfind("iter_", 0) != 0) continue;
-    std::int64_t iteration = 0;
-    const char* end = name.data() + name.size();
-    const auto parsed = std::from_chars(name.data() + 5, end, iteration);
-    if (parsed.ec == std::errc() && parsed.ptr == end) newest = std::max(newest, iteration);
-  }
-  if (error) throw EnvironmentError(cat("--save ", run, ": cannot list: ", error.message()));
-  return newest;
 }
 
 std::string gib(double bytes) {

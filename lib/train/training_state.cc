@@ -14,12 +14,6 @@ const Json& member(const Json& json, const std::string& key, const std::string& 
   return *found;
 }
 
-std::int64_t count(const Json& json, const std::string& key, const std::string& where) {
-  const std::int64_t value = json_int(json, key, where);
-  if (value < 0) throw DataError(cat(where, ": ", key, ": expected a count, found ", value));
-  return value;
-}
-
 // Brings the options of a command and the values of a checkpoint together.
 class Resumption {
  public:
@@ -118,26 +112,26 @@ Json TrainingState::to_json() const {
 
 TrainingState TrainingState::from_json(const Json& json, const std::string& where) {
   TrainingState state;
-  state.iteration = count(json, "iteration", where);
-  state.consumed_samples = count(json, "consumed_samples", where);
-  state.last_validation = count(json, "last_validation", where);
-  state.train_iters = count(json, "train_iters", where);
-  state.global_batch_size = count(json, "global_batch_size", where);
-  state.seq_length = count(json, "seq_length", where);
-  state.seed = count(json, "seed", where);
+  state.iteration = json_count(json, "iteration", where);
+  state.consumed_samples = json_count(json, "consumed_samples", where);
+  state.last_validation = json_count(json, "last_validation", where);
+  state.train_iters = json_count(json, "train_iters", where);
+  state.global_batch_size = json_count(json, "global_batch_size", where);
+  state.seq_length = json_count(json, "seq_length", where);
+  state.seed = json_count(json, "seed", where);
   state.hidden_dropout = json_number(json, "hidden_dropout", where);
   state.attention_dropout = json_number(json, "attention_dropout", where);
   const Json& schedule = member(json, "schedule", where);
   state.schedule.lr = json_number(schedule, "lr", where);
   state.schedule.min_lr = json_number(schedule, "min_lr", where);
   state.schedule.lr_decay_style = json_string(schedule, "lr_decay_style", where);
-  state.schedule.lr_warmup_iters = count(schedule, "lr_warmup_iters", where);
-  state.schedule.lr_decay_iters = count(schedule, "lr_decay_iters", where);
+  state.schedule.lr_warmup_iters = json_count(schedule, "lr_warmup_iters", where);
+  state.schedule.lr_decay_iters = json_count(schedule, "lr_decay_iters", where);
   const Json& optimizer = member(json, "optimizer", where);
   if (const std::string name = json_string(optimizer, "name", where); name != "adamw") {
     throw DataError(cat(where, ": optimizer: expected adamw, found ", name));
   }
-  state.optimizer_steps = count(optimizer, "steps", where);
+  state.optimizer_steps = json_count(optimizer, "steps", where);
   state.adam.adam_beta1 = json_number(optimizer, "adam_beta1", where);
   state.adam.adam_beta2 = json_number(optimizer, "adam_beta2", where);
   state.adam.adam_eps = json_number(optimizer, "adam_eps", where);
