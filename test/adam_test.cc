@@ -198,6 +198,9 @@ TEST(adam, refuses_constants_outside_their_ranges) {
   refused([](auto& o) { o.adam_beta2 = -0.1; }, "--adam-beta2");
   refused([](auto& o) { o.adam_beta2 = NAN; }, "--adam-beta2");
   refused([](auto& o) { o.adam_eps = 0; }, "--adam-eps");
+  refused([](auto& o) { o.adam_eps = 1e-50; }, "--adam-eps");
+  refused([](auto& o) { o.adam_eps = 1e308; }, "--adam-eps");
+  refused([](auto& o) { o.weight_decay = 1e39; }, "--weight-decay");
   refused([](auto& o) { o.weight_decay = -1; }, "--weight-decay");
   refused([](auto& o) { o.clip_grad = NAN; }, "--clip-grad");
 }

@@ -102,6 +102,11 @@ TEST(config, refuses_sizes_that_make_no_model) {
   refused([](auto& c) { c.hidden_size = 12 * 1'000'000; }, "2^48 parameters");
   refused([](auto& c) { c.layernorm_epsilon = 0; }, "--layernorm-epsilon");
   refused([](auto& c) { c.init_method_std = NAN; }, "--init-method-std");
+  // What is 0, 1 or infinite as a float.
+  refused([](auto& c) { c.layernorm_epsilon = 1e-50; }, "--layernorm-epsilon");
+  refused([](auto& c) { c.layernorm_epsilon = 1e39; }, "--layernorm-epsilon");
+  refused([](auto& c) { c.init_method_std = 1e308; }, "--init-method-std");
+  refused([](auto& c) { c.hidden_dropout = 0.99999999999; }, "--hidden-dropout");
   refused([](auto& c) { c.hidden_dropout = 1.0; }, "--hidden-dropout");
   refused([](auto& c) { c.attention_dropout = -0.1; }, "--attention-dropout");
   refused([](auto& c) { c.attention_dropout = NAN; }, "--attention-dropout");

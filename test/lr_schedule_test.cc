@@ -85,6 +85,8 @@ TEST(lr_schedule, refuses_what_makes_no_schedule) {
   refused([](auto& o) { o.lr = 0; }, "--lr:");
   refused([](auto& o) { o.lr = NAN; }, "--lr:");
   refused([](auto& o) { o.lr = INFINITY; }, "--lr:");
+  refused([](auto& o) { o.lr = 1e39; }, "--lr:");
+  refused([](auto& o) { o.lr = 1e-60; }, "--lr:");
   refused([](auto& o) { o.min_lr = 2e-3; }, "--min-lr");
   refused([](auto& o) { o.min_lr = NAN; }, "--min-lr");
   refused([](auto& o) { o.lr_decay_style = "step"; }, "--lr-decay-style");

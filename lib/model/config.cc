@@ -27,16 +27,18 @@ void require_size(const char* option, std::int64_t value) {
   }
 }
 
+// The kernels take floats, in which these must still be what they are.
 void require_probability(const char* option, double value) {
-  if (!(value >= 0.0 && value < 1.0)) {
+  if (!(value >= 0.0 && static_cast<float>(value) < 1.0F)) {
     throw UsageError(
         cat("--", option, ": expected a probability from 0 to below 1, found ", value));
   }
 }
 
 void require_positive_number(const char* option, double value) {
-  if (!(value > 0.0) || !std::isfinite(value)) {
-    throw UsageError(cat("--", option, ": expected a positive number, found ", value));
+  if (!(static_cast<float>(value) > 0) || !std::isfinite(static_cast<float>(value))) {
+    throw UsageError(
+        cat("--", option, ": expected a positive number in a float's range, found ", value));
   }
 }
 

@@ -22,11 +22,15 @@ void AdamOptions::check() const {
   const char* fraction = "a number from 0 to below 1";
   require(adam_beta1 >= 0 && adam_beta1 < 1, "adam-beta1", fraction, adam_beta1);
   require(adam_beta2 >= 0 && adam_beta2 < 1, "adam-beta2", fraction, adam_beta2);
-  require(adam_eps > 0 && std::isfinite(adam_eps), "adam-eps", "a positive number", adam_eps);
-  const char* not_negative = "a number of at least 0";
-  require(weight_decay >= 0 && std::isfinite(weight_decay), "weight-decay", not_negative,
-          weight_decay);
-  require(clip_grad >= 0 && std::isfinite(clip_grad), "clip-grad", not_negative, clip_grad);
+  // The kernel takes floats. With an epsilon that rounds to 0 a row without a gradient is 0 / 0.
+  const auto eps = static_cast<float>(adam_eps);
+  require(eps > 0 && std::isfinite(eps), "adam-eps", "a positive number in a float's range",
+          adam_eps);
+  const char* not_negative = "a number of at least 0 in a float's range";
+  require(weight_decay >= 0 && std::isfinite(static_cast<float>(weight_decay)), "weight-decay",
+          not_negative, weight_decay);
+  require(clip_grad >= 0 && std::isfinite(static_cast<float>(clip_grad)), "clip-grad", not_negative,
+          clip_grad);
 }
 
 Adam::Adam(const AdamOptions& options, std::vector<Parameter*> parameters, const Communicator& tp,

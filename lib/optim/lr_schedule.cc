@@ -20,8 +20,9 @@ void LrScheduleOptions::add_to(Options& options) {
 }
 
 void LrScheduleOptions::check(std::int64_t train_iters) {
-  if (!(lr > 0) || !std::isfinite(lr)) {
-    throw UsageError(cat("--lr: expected a positive number, found ", lr));
+  const auto rate = static_cast<float>(lr);  // as the optimizer takes it
+  if (!(rate > 0) || !std::isfinite(rate)) {
+    throw UsageError(cat("--lr: expected a positive number in a float's range, found ", lr));
   }
   if (!(min_lr >= 0 && min_lr <= lr)) {
     throw UsageError(cat("--min-lr: expected a number from 0 to --lr ", lr, ", found ", min_lr));
