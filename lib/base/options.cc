@@ -277,7 +277,14 @@ void Options::add(const std::string& name, std::string* field, const std::string
                   const std::string& help) {
   table_->add(
       name, value_name, help,
-      [field](const std::string& word, const std::string& /*where*/) { *field = word; },
+      [field, value_name](const std::string& word, const std::string& where) {
+        // Most likely a variable of a shell that is not set. A file may say so: it is the default.
+        const bool path = value_name == "FILE" || value_name == "DIR";
+        if (path && word.empty() && begins_with(where, "--")) {
+          throw UsageError(cat(where, ": expected ", value_name, ", found \"\""));
+        }
+        *field = word;
+      },
       [field] { return *field; });
 }
 

@@ -1,11 +1,14 @@
 #include "train/metrics.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/error.h"
 
@@ -39,16 +42,39 @@ std::uint64_t sound_bytes(const std::string& path, std::int64_t iteration) {
   return kept;
 }
 
+// A FIFO's reader may still be starting; for one that never comes nobody shall wait, least of all
+// somebody who asks the job to stop.
+FileDescriptor open_to_append(const std::string& path) {
+  constexpr int kAttempts = 100;
+  constexpr std::chrono::milliseconds kPause{50};
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
+  for (int attempt = 1;; ++attempt) {
+    FileDescriptor file(::open(path.c_str(), kFlags | O_NONBLOCK, 0666));
+    if (file.valid()) {
+      if (::fcntl(file.get(), F_SETFL, O_APPEND) != 0) throw failed("cannot open", path);
+      return file;
+    }
+    if (errno != ENXIO) throw failed("cannot open", path);
+    if (attempt == kAttempts) {
+      throw EnvironmentError(cat("--metrics ", path, ": nobody reads this FIFO"));
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
 }  // namespace
 
 MetricsLog::MetricsLog(const std::string& path, Start start, std::int64_t iteration) : path_(path) {
-  file_ = FileDescriptor(
-      path == "-" ? ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
-                  : ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  file_ = path == "-" ? FileDescriptor(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3))
+                      : open_to_append(path);
   if (!file_.valid()) throw failed("cannot open", path);
   struct stat status {};
   if (::fstat(file_.get(), &status) != 0) throw failed("cannot inspect", path);
   regular_ = S_ISREG(status.st_mode) && path != "-";
+  // Two jobs would cut and mix each other's lines. A filesystem without locks has to do without.
+  if (regular_ && ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    throw EnvironmentError(cat("--metrics ", path, ": another job is writing it"));
+  }
   if (!regular_ || status.st_size == 0) return;
   if (start == Start::kNew) {
     throw UsageError(

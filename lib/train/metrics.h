@@ -18,7 +18,8 @@ class MetricsLog {
   // No lines.
   MetricsLog() = default;
   // path "-" is stdout. Devices and pipes are just written to. Throws UsageError for an existing
-  // file with content (kNew), DataError for one that does not hold metrics, EnvironmentError.
+  // file with content (kNew), DataError for one that does not hold metrics, EnvironmentError, also
+  // for a file that another job writes and for a FIFO without a reader for five seconds.
   MetricsLog(const std::string& path, Start start, std::int64_t iteration);
 
   [[nodiscard]] bool active() const { return file_.valid(); }

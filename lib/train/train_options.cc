@@ -64,6 +64,9 @@ void DataOptions::check() const {
   if (parts && train_data_path.empty()) {
     throw UsageError("--train-data-path is missing beside --valid-data-path or --test-data-path");
   }
+  if (seq_length > std::numeric_limits<std::int32_t>::max()) {
+    throw UsageError(cat("--seq-length ", seq_length, ": must be below 2^31"));
+  }
   if (vocab_file.empty() != merge_file.empty()) {
     throw UsageError("--vocab-file and --merge-file belong together: one of them is missing");
   }

@@ -21,6 +21,13 @@ expect 3 'docs.jsonl' "${train[@]}" --data-path docs.jsonl --save refused
 echo 'num-layer = 2' > bad.conf
 expect 2 'bad.conf.*num-layers' "$bin/mt-train" --config bad.conf
 expect 2 'twice' "${train[@]}" --seed 1 --seed 2
+# A variable of the shell that is not set must not mean a run that saves nothing, or starts anew.
+expect 2 '--save: expected DIR, found ""' "${train[@]}" --save ''
+expect 2 '--load: expected DIR, found ""' "${train[@]}" --save refused --load ''
+expect 2 '--metrics: expected FILE, found ""' "${train[@]}" --metrics=
+expect 2 'seq-length 9223372036854775807: must be below' "${train[@]}" --seq-length 9223372036854775807 --save refused
+expect 2 'adam-eps: expected a positive number in a float' "${train[@]}" --adam-eps 1e-50 --save refused
+[ ! -e refused ] || fail "a refused command wrote --save"
 
 # A run; again; with one thread; with every kernel set.
 expect 0 'saved whole/iter_0000012|iteration 12' "${train[@]}" --save whole --metrics whole.jsonl
@@ -94,6 +101,12 @@ expect 4 'No space left' "${train[@]}" --metrics /dev/full
 [ "${PIPESTATUS[0]}" -eq 141 ] || fail "broken pipe: status ${PIPESTATUS[0]}"
 "${train[@]}" --metrics - 2>/dev/null | awk 'NR == 12 { exit } { print }' | grep -q '"grad_norm"' || fail "--metrics -"
 expect 4 'error' "${train[@]}" --save /proc/none
+mkfifo pipe
+expect 4 'pipe: nobody reads this FIFO' "${train[@]}" --metrics pipe
+(sleep 0.5; timeout 30 cat pipe > piped) &
+expect 0 '' "${train[@]}" --metrics pipe
+wait
+[ "$(grep -c '"loss"' piped)" -eq 12 ] || fail "12 steps, found $(grep -c '"loss"' piped) lines in a FIFO"
 touch file && expect 4 'file' "${train[@]}" --save file
 
 # From weights alone.

@@ -57,11 +57,13 @@ same_folder "$wanted" killed/iter_0000300 "after $lives lives"
 [ "$(grep -c '"loss"' killed.jsonl)" -eq 300 ] || fail "metrics after kills: $(grep -c '"loss"' killed.jsonl) steps"
 [ "$(ls -A killed | grep -c tmp)" -eq 0 ] || fail "temporary folders are left: $(ls -A killed)"
 
-# Two jobs, one folder: the second is refused, the first is not disturbed.
+# Two jobs, one folder or one file of metrics: the second is refused, the first is not disturbed.
 start two
+expect 4 'two.jsonl.*another job' "${long[@]}" --save three --load three --metrics two.jsonl
 expect 4 "two.*($job|lock|holds|another)" "${long[@]}" --save two --load two
 wait "$job" || fail "the first of two jobs: $(tail -1 two.err)"
 same_folder "$wanted" two/iter_0000300 "the first of two jobs"
+[ "$(grep -c '"loss"' two.jsonl)" -eq 300 ] || fail "the metrics of the first of two jobs: $(grep -c '"loss"' two.jsonl) steps"
 
 # A disk that fills: status 4, and the checkpoint before is whole. Needs the right to mount.
 mkdir small && if mount -t tmpfs -o size=2m none small 2>/dev/null; then
