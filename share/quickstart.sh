@@ -14,7 +14,9 @@ show() { printf '$ %s\n' "$*"; "$@"; }
 
 say "Packages and build"
 sh share/install-packages.sh build
-if [ ! -f "$build/CMakeCache.txt" ]; then
+# What was configured before is used as it is; a configuration that was broken off is done again.
+if [ ! -f "$build/build.ninja" ] && [ ! -f "$build/Makefile" ]; then
+  rm -f "$build/CMakeCache.txt"
   cmake -S . -B "$build" -G Ninja -DBUILD_TESTING=OFF >/dev/null
 fi
 cmake --build "$build" --target mt-preprocess mt-train mt-reshard mt-eval mt-generate

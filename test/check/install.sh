@@ -14,6 +14,7 @@ for page in mt-shards mt-checkpoint; do
   [ -f "$scratch/usr/share/man/man5/$page.5" ] || report "no installed page $page.5"
 done
 [ -f "$scratch/usr/share/mt/config/shakespeare.conf" ] || report "no installed share/mt/config/shakespeare.conf"
+[ -e "$scratch/usr/share/mt/quickstart.sh" ] && report "quickstart.sh needs the sources and is installed without them"
 # Hardening: position-independent, relocations read-only and bound at start, stack protector used.
 for program in mt-train mt-reshard; do
   readelf -h "$scratch/usr/bin/$program" | grep -q 'Type:.*DYN' || report "$program is not position-independent"
