@@ -252,6 +252,8 @@ TEST(ConfigFile, errors_name_file_and_line) {
   EXPECT_EQ(config_refusal("lr =\n"), "FILE:1: lr: expected a number, found \"\"");
   EXPECT_EQ(config_refusal("lr 3\n"), "FILE:1: expected NAME = VALUE, found \"lr 3\"");
   EXPECT_EQ(config_refusal("[model]\n"), "FILE:1: expected NAME = VALUE, found \"[model]\"");
+  EXPECT_EQ(config_refusal(std::string(81, 'x') + "\n"),
+            cat("FILE:1: expected NAME = VALUE, found \"", std::string(80, 'x'), "...\""));
   EXPECT_EQ(config_refusal("= 3\n"), "FILE:1: expected NAME = VALUE, found \"= 3\"");
   EXPECT_EQ(config_refusal("config = other\n"), "FILE:1: config is for the command line only");
   EXPECT_EQ(config_refusal("help = true\n"), "FILE:1: help is for the command line only");

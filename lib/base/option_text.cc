@@ -14,9 +14,12 @@ namespace {
 
 constexpr std::string_view kSpace = " \t";
 
+// A file that is no configuration, a text for example, may have lines of any length.
 [[noreturn]] void refuse(std::string_view text, const std::string& where, const char* expected) {
-  throw UsageError(
-      cat(where, ": expected ", expected, ", found \"", printable(std::string(text)), "\""));
+  constexpr std::size_t kMostShown = 80;
+  const char* const more = text.size() > kMostShown ? "..." : "";
+  throw UsageError(cat(where, ": expected ", expected, ", found \"",
+                       printable(std::string(text.substr(0, kMostShown))), more, "\""));
 }
 
 int hex_digit(char c) {
