@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <string_view>
 
 #include "base/error.h"
@@ -15,6 +16,8 @@ struct LogState {
   std::string prefix;
   LogLevel level = LogLevel::kInfo;
   bool progress_shown = false;
+  std::string progress_withheld;
+  std::chrono::steady_clock::time_point progress_time;
 };
 
 // The one mutable global of the project.
@@ -43,6 +46,7 @@ void line(const char* level, const std::string& text) {
   LogState& log = state();
   std::string bytes = log.progress_shown ? "\r\x1b[K" : "";
   log.progress_shown = false;
+  log.progress_withheld.clear();
   bytes += log.prefix;
   bytes += level;
   bytes += printable(text);
@@ -117,14 +121,25 @@ void progress(const std::string& text) {
   if (log.level == LogLevel::kQuiet || ::isatty(STDERR_FILENO) == 0) {
     return;
   }
+  const auto now = std::chrono::steady_clock::now();
+  const bool soon = log.progress_shown && now - log.progress_time < std::chrono::milliseconds(100);
+  if (soon && !text.empty()) {
+    log.progress_withheld = text;
+    return;
+  }
   if (text.empty()) {
+    if (!log.progress_withheld.empty()) {
+      write_stderr("\r\x1b[K" + printable(log.progress_withheld));
+    }
     if (log.progress_shown) {
       write_stderr("\n");
     }
   } else {
     write_stderr("\r\x1b[K" + printable(text));
+    log.progress_time = now;
   }
   log.progress_shown = !text.empty();
+  log.progress_withheld.clear();
 }
 
 std::string printable(const std::string& text) {

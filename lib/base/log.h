@@ -19,8 +19,8 @@ void log_debug(const std::string& text);
 // Prints an error line whatever the level.
 void log_error(const std::string& text);
 
-// A progress line that redraws itself, on a terminal only; elsewhere nothing. An empty text ends
-// the line.
+// A progress line that redraws itself ten times a second, on a terminal only; elsewhere nothing. An
+// empty text ends the line, which then shows the last text.
 void progress(const std::string& text);
 
 // Replaces control characters (terminal escapes, newlines) by visible \xNN, so that a name from
