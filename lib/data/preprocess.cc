@@ -254,6 +254,8 @@ class Collector {
   std::string first_missing_;
 };
 
+constexpr const char* kForText = "; jq -Rsc '{text: .}' makes a document of a plain text";
+
 void Collector::require_documents() const {
   if (counts_.documents > 0) return;
   std::string names;
@@ -262,7 +264,8 @@ void Collector::require_documents() const {
   }
   const std::string why = counts_.missing_key > 0
                               ? "first line without it: " + first_missing_ + " (--json-keys)"
-                              : cat(counts_.bad(), " bad and ", counts_.blank, " blank ones");
+                              : cat(counts_.bad(), " bad and ", counts_.blank, " blank ones",
+                                    counts_.not_json > 0 ? kForText : "");
   throw DataError(cat(names, ": no documents in ", counts_.lines, " lines: ", why));
 }
 

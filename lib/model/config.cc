@@ -15,8 +15,7 @@ constexpr std::int64_t kMostParameters = std::int64_t{1} << 48;
 constexpr std::int64_t kFloat = sizeof(float);
 
 void require_positive(const char* option, std::int64_t value) {
-  if (value <= 0)
-    throw UsageError(cat("--", option, ": expected a positive number, found ", value));
+  if (value <= 0) throw UsageError(cat("--", option, " ", value, ": must be given, at least 1"));
 }
 
 // Below 2^31, so that ids fit an int32 and the products below stay inside 128 bits.

@@ -63,6 +63,7 @@ TrainingRun::TrainingRun(TrainingStart start, const Communicator& world, Pool& p
     model_.initialize(static_cast<std::uint32_t>(start_.options.run.seed));
   }
   const RunOptions& run = start_.options.run;
+  if (run.save.empty()) log_warning("no --save: the trained weights will not be kept");
   if (!run.save.empty()) retain_checkpoints(run.save, 0);  // sweeps what dead savers left
   if (!run.metrics.empty()) {
     const bool resumed = !run.load.empty() && !run.finetune;

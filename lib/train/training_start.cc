@@ -40,7 +40,9 @@ void find_weights(TrainingStart& start) {
   const FoundCheckpoint found = find_checkpoint(run.load);
   if (found.absent) {
     if (!anew || run.finetune) {
-      throw EnvironmentError(cat("--load ", run.load, ": holds no checkpoint"));
+      throw EnvironmentError(
+          cat("--load ", run.load, ": holds no checkpoint",
+              run.finetune || run.save.empty() ? "" : "; to start anew, give the same as --save"));
     }
     log_info(cat("--load ", run.load, ": no checkpoint yet, starting anew"));
     return;
