@@ -1,10 +1,13 @@
 // mt-reshard: a Hugging Face GPT-2 directory, or a checkpoint, into a new checkpoint.
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/commit.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "ckpt/checkpoint.h"
 #include "cmd/run_main.h"
 #include "comm/communicator.h"
 #include "convert/copy_checkpoint.h"
@@ -38,25 +41,34 @@ struct ReshardOptions {
     std::size_t next = 0;
     if (load_dir.empty()) load_dir = paths[next++];
     if (save_dir.empty()) save_dir = paths[next];
+    if (load_dir.empty()) throw mt::UsageError("the source is an empty word");
   }
 };
 
-void check_destination(const std::string& path, bool force) {
+// Nothing that is not a checkpoint is replaced, nor what holds the source.
+void check_destination(const std::string& path, const std::string& source, bool force) {
   if (!mt::exists(path)) return;
   if (!force) {
     throw mt::UsageError(
         mt::cat(mt::printable(path), " exists; --force replaces it if it is a checkpoint"));
   }
-  if (!mt::exists(path + "/manifest.json")) {
+  if (std::error_code error; !std::filesystem::exists(path, error) || !mt::is_checkpoint(path)) {
     throw mt::UsageError(mt::cat(mt::printable(path),
-                                 " exists and is no checkpoint (it has no manifest.json), so "
-                                 "--force does not replace it"));
+                                 " exists and is no checkpoint (it has no manifest.json of one), "
+                                 "so --force does not replace it"));
+  }
+  const auto whole = [](const std::string& name) {
+    return std::filesystem::weakly_canonical(name + "/").string();
+  };
+  if (whole(source).starts_with(whole(path)) && whole(source) != whole(path)) {
+    throw mt::UsageError(mt::cat(mt::printable(source), " lies in ", mt::printable(path),
+                                 ", which --force would remove with all that is in it"));
   }
 }
 
 int run(ReshardOptions& options) {
   options.resolve();
-  check_destination(options.save_dir, options.force);
+  check_destination(options.save_dir, options.load_dir, options.force);
   const auto world = mt::make_single_communicator();
   if (mt::is_hugging_face(options.load_dir)) {
     mt::import_hugging_face(options.load_dir, options.save_dir, options.tokenizer, *world,

@@ -245,6 +245,14 @@ TEST_F(Checkpoint, finds_the_newest_sound_one) {
   EXPECT_EQ(mt::find_checkpoint(path("run")).directory, path("run/iter_12345678"));
   EXPECT_EQ(mt::newest_iteration(path("run")), 12345678);
   put(path("run/latest"), "garbage");
+  // What is no directory at all, too.
+  put(path("run/iter_20000001"), "");
+  fs::create_symlink("nowhere", path("run/iter_20000002"));
+  fs::create_symlink("iter_20000003", path("run/iter_20000003"));
+  EXPECT_EQ(mt::find_checkpoint(path("run")).directory, path("run/iter_12345678"));
+  for (const char* name : {"run/iter_20000001", "run/iter_20000002", "run/iter_20000003"}) {
+    fs::remove(path(name));
+  }
   fs::resize_file(path("run/iter_12345678/index.h5"), 100);
   EXPECT_EQ(mt::find_checkpoint(path("run")).directory, path("run/iter_0000010"));
   EXPECT_EQ(mt::newest_iteration(path("run")), 12345678);

@@ -437,6 +437,39 @@ TEST(HuggingFace, an_existing_destination_is_refused_and_untouched) {
   EXPECT_EQ(slurp(place.scratch / "out/mine"), "precious");
 }
 
+// Edits a checkpoint's manifest and hashes it again.
+void edit_manifest(const std::string& checkpoint, const std::string& from, const std::string& to) {
+  const std::string path = checkpoint + "/manifest.json";
+  std::string text = slurp(path);
+  const std::size_t at = text.find(from);
+  ASSERT_NE(at, std::string::npos) << from;
+  text.replace(at, from.size(), to);
+  text.erase(text.rfind("\"manifest_xxh3_128\""));
+  text += "\"manifest_xxh3_128\":\"" + to_hex(xxh3_128(text.data(), text.size())) + "\"}\n";
+  spill(path, text);
+}
+
+TEST(LoadModel, sizes_that_its_tensors_do_not_fill_allocate_nothing) {
+  Place place;
+  const std::string path = place.import(ForeignModel());
+  edit_manifest(path, "\"num_layers\":2", "\"num_layers\":65535");
+  try {
+    static_cast<void>(load_model(path, {}, *place.world, place.pool));
+    FAIL() << "65535 layers were taken";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("hold only"), std::string::npos) << error.what();
+  }
+}
+
+TEST(HuggingFace, a_copy_notices_a_digest_that_is_not_its_tensors) {
+  Place place;
+  const std::string path = place.import(ForeignModel());
+  const std::string digest = to_hex(CheckpointReader(path).tensors().begin()->second.digest);
+  edit_manifest(path, digest, std::string(32, '0'));
+  EXPECT_THROW(copy_checkpoint(path, place.scratch / "copy", *place.world, false), DataError);
+  EXPECT_FALSE(std::filesystem::exists(place.scratch / "copy"));
+}
+
 TEST(LoadModel, a_given_tokenizer_must_be_the_one_that_travelled) {
   Place place;
   const std::string path = place.import(ForeignModel());

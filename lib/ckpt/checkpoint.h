@@ -64,6 +64,10 @@ struct FoundCheckpoint {
 };
 [[nodiscard]] FoundCheckpoint find_checkpoint(const std::string& path);
 
+// True if the directory holds a manifest.json of this format, sound or not: what a writer may
+// replace when asked to. Other programs have files of that name, too.
+[[nodiscard]] bool is_checkpoint(const std::string& directory);
+
 class CheckpointReader {
  public:
   // Verifies manifest.json and what it says of every other file (existence, size, bytes outside the

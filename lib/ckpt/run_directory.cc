@@ -8,12 +8,14 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <string_view>
 
 #include "base/commit.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/manifest.h"
+#include "ckpt/stored_file.h"
 
 namespace mt {
 namespace {
@@ -64,6 +66,10 @@ Iterations iterations_in(const std::string& run) {
 // Why a checkpoint cannot be used; nothing if it can. A system that fails (no descriptors, no
 // permission) says nothing about the checkpoint: its EnvironmentError passes.
 std::optional<std::string> fault_of(const std::string& directory) {
+  // A link that leads nowhere, or removed since it was listed.
+  if (std::error_code error; !std::filesystem::exists(directory, error) && !error) {
+    return cat("cannot read ", printable(directory), ": it is missing");
+  }
   try {
     const CheckpointReader reader(directory);
     return std::nullopt;
@@ -162,6 +168,21 @@ void retain_checkpoints(const std::string& run, std::int64_t keep) {
     rename_or_throw(directory, doomed);
     sync_directory(run);
     remove_tree(doomed);
+  }
+}
+
+bool is_checkpoint(const std::string& directory) {
+  constexpr std::string_view kBegin = R"({"format":"mt-checkpoint",)";
+  try {
+    const FileDescriptor fd = OpenDirectory(directory).open(kManifestName);
+    std::string begin(kBegin.size(), '\0');
+    if (file_size(fd.get(), directory) < begin.size()) {
+      return false;
+    }
+    read_fully_at(fd.get(), begin.data(), begin.size(), 0, directory + "/" + kManifestName);
+    return begin == kBegin;
+  } catch (const DataError&) {
+    return false;
   }
 }
 

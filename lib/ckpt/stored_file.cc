@@ -35,6 +35,10 @@ FileDescriptor open_at(int folder, const std::string& name, int flags, const std
 
 OpenDirectory::OpenDirectory(const std::string& path)
     : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (!fd_.valid() && (errno == ENOTDIR || errno == ELOOP)) {
+    throw DataError(cat("cannot read ", printable(path),
+                        ": expected a directory, found a file, a loop of links or something else"));
+  }
   if (!fd_.valid()) {
     throw EnvironmentError(cat("cannot read ", printable(path), ": ", std::strerror(errno)));
   }

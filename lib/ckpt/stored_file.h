@@ -13,7 +13,7 @@ namespace mt {
 // A directory that stays the same one while it is open, whatever happens to its name.
 class OpenDirectory {
  public:
-  // Throws EnvironmentError if there is none.
+  // Throws EnvironmentError if there is none, DataError for what is no directory.
   explicit OpenDirectory(const std::string& path);
   [[nodiscard]] const std::string& path() const { return path_; }
   // Opens a regular file for reading; `name` is a checked name, at most one folder deep. Follows

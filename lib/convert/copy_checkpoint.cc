@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "ckpt/checkpoint.h"
 #include "convert/load_model.h"
@@ -33,10 +34,18 @@ void copy_checkpoint(const std::string& source, const std::string& destination,
     auto& data = values.emplace_back(bytes);
     const Shape origin(info.shape.size(), 0);
     reader.read(name, info.shape, origin, info.shape, info.dtype, data.data());
+    if (const Digest128 digest =
+            tensor_digest(data.data(), info.dtype, info.shape, origin, info.shape);
+        digest != info.digest) {
+      throw DataError(cat(reader.directory(), ": tensor ", name, ": its digest is ", to_hex(digest),
+                          ", the manifest says ", to_hex(info.digest)));
+    }
     (info.optimizer ? content.optimizer : content.weights)
         .push_back({name, info.shape, origin, info.shape, info.dtype, data.data()});
   }
   save_checkpoint(destination, content, world, replace);
+  log_info(cat(printable(reader.directory()), ": ", values.size(), " tensors of iteration ",
+               reader.iteration(), " written to ", printable(destination)));
 }
 
 }  // namespace mt

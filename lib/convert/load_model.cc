@@ -14,6 +14,18 @@ namespace {
 // GPT-2's two files are 1.5 MB; a hundred times that is no vocabulary.
 constexpr std::uint64_t kTokenizerFileLimit = 256U << 20;
 
+// What the sizes of the model would allocate is held against what is there, before it is.
+void check_size(const CheckpointReader& reader, const ModelConfig& config) {
+  std::int64_t stored = 0;
+  for (const auto& [name, info] : reader.tensors()) {
+    if (!info.optimizer) stored += element_count(info.shape);
+  }
+  if (const std::int64_t wanted = config.parameter_count(); wanted > stored) {
+    throw DataError(cat(reader.directory(), "/manifest.json: model: its sizes make ", wanted,
+                        " parameters, but its tensors hold only ", stored));
+  }
+}
+
 std::unique_ptr<Tokenizer> carried_tokenizer(const CheckpointReader& reader) {
   TokenizerFiles files{reader.file(kCarriedVocab), reader.file(kCarriedMerges)};
   if (files.empty()) return nullptr;
@@ -82,6 +94,7 @@ LoadedModel load_model(const std::string& path, const TokenizerOptions& tokenize
     throw DataError(
         cat(found.directory, ": a model of kind ", printable(model.config.kind), ", expected gpt"));
   }
+  check_size(reader, model.config);
   model.tokenizer = choose_tokenizer(reader, tokenizer, model.config);
   const StageRange whole{.first_layer = 0, .last_layer = model.config.num_layers};
   model.stage = std::make_unique<GptStage>(model.config, whole, tp, pool, Use::kInference);

@@ -46,6 +46,14 @@ diff -rq ckpt again > /dev/null && fail "--force did not replace"
 mkdir -p run/iter_0000001 && echo precious > run/mine
 refuses 2 "manifest.json" "$reshard" --force "$nano" run
 [ "$(cat run/mine)" = precious ] || fail "--force took what is no checkpoint"
+mkdir theirs && echo '{"manifest_version": 3}' > theirs/manifest.json && echo precious > theirs/mine
+refuses 2 "no checkpoint" "$reshard" --force "$nano" theirs # another program's file of that name
+[ "$(cat theirs/mine)" = precious ] || fail "--force took a folder with another manifest.json"
+cp -r copy outer && cp -r copy outer/inner
+refuses 2 "lies in" "$reshard" --force outer/inner outer
+[ -f outer/inner/manifest.json ] || fail "--force took the source"
+rm -r theirs outer
+refuses 2 "source" "$reshard" "" x
 echo text > file
 refuses 2 "exists" "$reshard" "$nano" file
 [ "$(ls | sort | tr '\n' ' ')" = "again bare ckpt copy copy2 diff.txt file named run stderr stdout with " ] ||
