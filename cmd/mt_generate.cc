@@ -1,6 +1,9 @@
 // mt-generate: a model and a prompt, to the prompt continued on stdout.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <iostream>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -30,6 +33,23 @@ struct GenerateOptions {
   }
 };
 
+// All of stdin. What never ends is refused before it fills the memory.
+std::string read_prompt() {
+  constexpr std::size_t kLongest = std::size_t{64} << 20;  // bytes
+  std::string text;
+  std::string block(std::size_t{1} << 16, '\0');
+  while (text.size() <= kLongest) {
+    const ssize_t got = ::read(STDIN_FILENO, block.data(), block.size());
+    if (got == 0) return text;
+    if (got < 0 && errno != EINTR) {
+      throw mt::EnvironmentError(mt::cat("standard input: reading: ", std::strerror(errno)));
+    }
+    if (got > 0) text.append(block, 0, static_cast<std::size_t>(got));
+  }
+  throw mt::UsageError(mt::cat("--prompt -: standard input has more than ", kLongest,
+                               " bytes, which are no prompt"));
+}
+
 // Writes at once, so that a reader sees each piece as it comes and a full disk ends the work.
 void put(const std::string& text) {
   if (!(std::cout << text << std::flush)) {
@@ -42,8 +62,7 @@ int run(GenerateOptions& options, const mt::RunContext& context) {
     throw mt::UsageError("--greedy must be given: there is no other way to choose tokens");
   }
   if (options.prompt == "-") {
-    options.prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
-    if (std::cin.bad()) throw mt::EnvironmentError("standard input cannot be read");
+    options.prompt = read_prompt();
   }
   const auto world = mt::make_single_communicator();
   mt::Pool pool(mt::cpu_device(context.cpu_set, context.threads));

@@ -105,8 +105,9 @@ int status_of(const Program& program, int argc, char** argv) {
   }
 }
 
-// True if standard output took all that was written; says what is wrong if not.
-bool finish_stdout() {
+// True if standard output took all that was written; says what is wrong if not, unless the program
+// has said so.
+bool finish_stdout(bool said) {
   errno = 0;
   std::cout.flush();
   bool good = std::cout.good();
@@ -114,7 +115,7 @@ bool finish_stdout() {
   if (good && ::close(STDOUT_FILENO) != 0 && errno != EINTR) {
     good = false;
   }
-  if (!good) {
+  if (!good && !said) {
     log_error(cat("cannot write standard output: ",
                   errno != 0 ? std::strerror(errno) : "an earlier write failed"));
   }
@@ -127,7 +128,7 @@ int run_main(const Program& program, int argc, char** argv) {
   set_log(program.name, LogLevel::kInfo);
   const int status = status_of(program, argc, argv);
   progress("");
-  const bool written = finish_stdout();
+  const bool written = finish_stdout(status == static_cast<int>(ExitStatus::kEnvironment));
   return status == 0 && !written ? static_cast<int>(ExitStatus::kEnvironment) : status;
 }
 

@@ -68,7 +68,12 @@ status=${PIPESTATUS[0]}
 [ "$(cat first)" = R ] || fail "the first byte is $(cat first)"
 expect 4 bash -c "exec '$generate' --load ckpt --greedy --prompt x > /dev/full"
 says "output"
+[ "$(wc -l <<<"$err")" -eq 1 ] || fail "more than one line of errors: $err"
 expect 4 bash -c "exec '$generate' --load ckpt --greedy --prompt x >&-"
+# A stdin that cannot be read is no empty prompt; one that never ends is no prompt.
+refuses 4 "standard input" "$generate" --load ckpt --greedy --prompt - < "$scratch"
+refuses 4 "standard input" "$generate" --load ckpt --greedy --prompt - <&-
+refuses 2 "standard input" "$generate" --load ckpt --greedy --prompt - < /dev/zero
 # Each piece is written as it comes: the prompt is there before the end.
 timeout -s INT 0.01 "$generate" --load ckpt --greedy > /dev/null 2> stderr
 status=$?
