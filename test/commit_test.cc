@@ -110,6 +110,14 @@ TEST_F(Commit, an_existing_file_is_refused_early_and_late) {
   EXPECT_THROW(PendingFile(path("c"), kRefuse), UsageError);
 }
 
+TEST_F(Commit, a_link_to_a_device_and_a_name_with_a_slash_are_refused_at_once) {
+  ASSERT_EQ(::symlink("/dev/null", path("null").c_str()), 0);
+  for (const char* name : {"null", "new/"}) {
+    EXPECT_THROW(PendingFile(path(name), PendingFile::Existing::kReplace), UsageError) << name;
+  }
+  EXPECT_TRUE(fs::is_symlink(path("null")));
+}
+
 TEST_F(Commit, replacing_a_link_leaves_its_target_alone) {
   put("target", "precious");
   ASSERT_EQ(::symlink("target", path("link").c_str()), 0);

@@ -115,8 +115,15 @@ PendingFile::PendingFile(std::string target, Existing existing)
   if (found != Found::kNothing && existing == Existing::kRefuse) {
     refuse_existing(target_);
   }
-  if (found == Found::kOther) {
+  // Where a link leads to a device, writing there is meant, which is not what a rename does.
+  struct stat status {};
+  const bool special =
+      found == Found::kLink && ::stat(target_.c_str(), &status) == 0 && !S_ISREG(status.st_mode);
+  if (found == Found::kOther || special) {
     throw UsageError(cat("cannot write ", target_, ": it is not a regular file"));
+  }
+  if (target_.back() == '/') {
+    throw UsageError(cat("cannot write ", target_, ": expected the name of a file"));
   }
   for (int attempt = 0; attempt < kNames; ++attempt) {
     temporary_ = temporary_name(place, "tmp", attempt);
