@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
@@ -126,6 +127,8 @@ bool finish_stdout(bool said) {
 
 int run_main(const Program& program, int argc, char** argv) {
   set_log(program.name, LogLevel::kInfo);
+  // A limit on file sizes (ulimit -f) is a failing write with a message, as a full disk is.
+  std::signal(SIGXFSZ, SIG_IGN);
   const int status = status_of(program, argc, argv);
   progress("");
   const bool written = finish_stdout(status == static_cast<int>(ExitStatus::kEnvironment));

@@ -107,6 +107,8 @@ expect 4 'pipe: nobody reads this FIFO' "${train[@]}" --metrics pipe
 expect 0 '' "${train[@]}" --metrics pipe
 wait
 [ "$(grep -c '"loss"' piped)" -eq 12 ] || fail "12 steps, found $(grep -c '"loss"' piped) lines in a FIFO"
+expect 4 'File too large' bash -c 'ulimit -f 100; exec "$@"' bash "${train[@]}" --save limited
+[ -z "$(ls -A limited | grep -v '^.lock$')" ] || fail "left under a limit on file sizes: $(ls -A limited)"
 touch file && expect 4 'file' "${train[@]}" --save file
 
 # From weights alone.
