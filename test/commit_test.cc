@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "base/error.h"
@@ -152,6 +153,31 @@ TEST_F(Commit, temporary_names_of_others_are_passed_over) {
   PendingFile one(path("b"), kRefuse);
   PendingFile two(path("b"), kRefuse);
   EXPECT_NE(one.temporary_path(), two.temporary_path());
+}
+
+TEST_F(Commit, what_a_dead_job_left_is_removed_and_what_lives_is_not) {
+  const PendingFile alive(path("a"), kRefuse);
+  PendingDirectory directory(path("d"), kRefuse);
+  std::ofstream(path(".a.tmp.1234-0")) << "left";
+  std::ofstream(path(".a.tmp.1234-x")) << "not ours";
+  std::ofstream(path(".ab.tmp.1234-0")) << "of another target";
+  fs::create_directories(path(".d.tmp.1234-7/tokenizer"));
+  std::ofstream(path(".d.tmp.1234-7/tokenizer/vocab.json")) << "left";
+  {
+    PendingFile next(path("a"), kRefuse);
+    PendingDirectory other(path("d"), kRefuse);
+    EXPECT_TRUE(fs::exists(alive.temporary_path()));
+    EXPECT_TRUE(fs::exists(directory.path()));
+    next.write("whole");
+    next.commit();
+  }
+  EXPECT_EQ(get("a"), "whole");
+  const std::set<std::string> expected = {"a", ".a.tmp.1234-x", ".ab.tmp.1234-0",
+                                          fs::path(alive.temporary_path()).filename(),
+                                          fs::path(directory.path()).filename()};
+  EXPECT_EQ(listing(), expected);
+  directory.commit();
+  EXPECT_TRUE(fs::is_directory(path("d")));
 }
 
 TEST_F(Commit, the_longest_names_work) {

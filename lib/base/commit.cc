@@ -1,6 +1,7 @@
 #include "base/commit.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -103,6 +104,45 @@ void remove_tree(const std::string& path) {
   }
 }
 
+// Locks a temporary file or directory: what is not locked was left by a job that died. A descriptor
+// of its own, since the writer closes its one before the rename. False if a sweeper has it; where
+// the system has no locks, nothing is locked and nothing swept.
+bool lock_temporary(const std::string& path, FileDescriptor& lock) {
+  lock = FileDescriptor(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  if (lock.valid() && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    const int error = errno;
+    lock = FileDescriptor();
+    return error != EWOULDBLOCK;
+  }
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0;
+}
+
+// True if `name` is BEGIN, a process and a counter, as temporary_name() makes it.
+bool is_temporary(const std::string& name, const std::string& begin) {
+  if (!name.starts_with(begin)) return false;
+  const std::size_t dash = name.find('-', begin.size());
+  const auto digits = [&](std::size_t from, std::size_t to) {
+    return from < to && name.find_first_not_of("0123456789", from) >= to;
+  };
+  return dash != std::string::npos && digits(begin.size(), dash) && digits(dash + 1, name.size());
+}
+
+// Removes what dead jobs left of this target. Advice only: whatever fails is left alone.
+void sweep(const Place& place) {
+  const std::string begin = cat(".", place.name.substr(0, kLongest), ".tmp.");
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(place.directory, error), end;
+       !error && entry != end; entry.increment(error)) {
+    if (!is_temporary(entry->path().filename().string(), begin)) continue;
+    const std::string path = entry->path().string();
+    FileDescriptor lock;
+    if (!lock_temporary(path, lock) || !lock.valid()) continue;
+    log_info(cat("removing ", printable(path), ", which a job that died left"));
+    remove_tree(path);
+  }
+}
+
 }  // namespace
 
 PendingFile::PendingFile(std::string target, Existing existing)
@@ -125,13 +165,15 @@ PendingFile::PendingFile(std::string target, Existing existing)
   if (target_.back() == '/') {
     throw UsageError(cat("cannot write ", target_, ": expected the name of a file"));
   }
+  sweep(place);
   for (int attempt = 0; attempt < kNames; ++attempt) {
     temporary_ = temporary_name(place, "tmp", attempt);
     const int fd =
         ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd >= 0) {
       fd_ = FileDescriptor(fd);
-      return;
+      if (lock_temporary(temporary_, lock_)) return;
+      continue;
     }
     if (errno != EEXIST && errno != EINTR) {
       fail_write(target_, errno, cat("creating ", temporary_, ": "));
@@ -182,10 +224,12 @@ PendingDirectory::PendingDirectory(std::string target, PendingFile::Existing exi
   if (found != Found::kNothing && found != Found::kDirectory) {
     throw UsageError(cat("cannot write ", target_, ": it is not a directory"));
   }
+  sweep(place);
   for (int attempt = 0; attempt < kNames; ++attempt) {
     temporary_ = temporary_name(place, "tmp", attempt);
     if (::mkdir(temporary_.c_str(), 0777) == 0) {
-      return;
+      if (lock_temporary(temporary_, lock_)) return;
+      continue;
     }
     if (errno != EEXIST) {
       break;

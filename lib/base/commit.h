@@ -30,9 +30,10 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-// A new file under a temporary name in the target's directory (O_EXCL, no symbolic link followed,
-// mode 0666 & ~umask). commit() makes it appear under its final name; destruction without commit
-// removes it.
+// A new file under a temporary name, .NAME.tmp.PROCESS-N, in the target's directory (O_EXCL, no
+// symbolic link followed, mode 0666 & ~umask). commit() makes it appear under its final name;
+// destruction without commit removes it. What a job that died left of the same target is removed
+// first.
 class PendingFile {
  public:
   enum class Existing { kRefuse, kReplace };
@@ -54,6 +55,7 @@ class PendingFile {
  private:
   std::string target_, temporary_;
   FileDescriptor fd_;
+  FileDescriptor lock_;  // held while the temporary file is there: no sweeper takes it
   Existing existing_;
   bool committed_ = false;
 };
@@ -75,6 +77,7 @@ class PendingDirectory {
 
  private:
   std::string target_, temporary_;
+  FileDescriptor lock_;  // as in PendingFile
   PendingFile::Existing existing_;
   bool committed_ = false;
 };
