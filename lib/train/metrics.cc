@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace mt {
 
@@ -80,8 +81,26 @@ MetricsLog::MetricsLog(const std::string& path, Start start, std::int64_t iterat
     throw UsageError(
         cat("--metrics ", path, ": exists and this run does not continue it; name another file"));
   }
-  if (::ftruncate(file_.get(), static_cast<off_t>(sound_bytes(path, iteration))) != 0) {
+  const std::uint64_t kept = sound_bytes(path, iteration);
+  if (kept == 0) {
+    set_aside();
+  } else if (::ftruncate(file_.get(), static_cast<off_t>(kept)) != 0) {
     throw failed("cannot cut", path);
+  }
+}
+
+// Lines of which this run continues none may be those of another run.
+void MetricsLog::set_aside() {
+  std::string name;
+  for (int number = 1; name.empty() || exists(name); ++number) {
+    name = cat(path_, ".", number);
+  }
+  if (::rename(path_.c_str(), name.c_str()) != 0)
+    throw failed("cannot set the older file aside", path_);
+  log_info(cat("the older ", printable(path_), " is now ", printable(name)));
+  file_ = open_to_append(path_);
+  if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    throw EnvironmentError(cat("--metrics ", path_, ": another job is writing it"));
   }
 }
 

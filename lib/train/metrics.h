@@ -12,7 +12,9 @@ namespace mt {
 class MetricsLog {
  public:
   // What an existing regular file means: a resumed run cuts it behind the last line whose "step" is
-  // at most `iteration`, since the steps after it are done again; a new run refuses it.
+  // at most `iteration`, since the steps after it are done again, or sets it aside as FILE.1,
+  // FILE.2,
+  // ... if it holds no such line; a new run refuses it.
   enum class Start { kNew, kResume };
 
   // No lines.
@@ -31,6 +33,8 @@ class MetricsLog {
   void close();
 
  private:
+  void set_aside();
+
   FileDescriptor file_;
   std::string path_;
   bool regular_ = false;

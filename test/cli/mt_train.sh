@@ -54,6 +54,10 @@ expect 2 'whole.*iteration 12' "${train[@]}" --save whole
 expect 2 'whole.jsonl' "${train[@]}" --save fresh --metrics whole.jsonl
 expect 0 'is done' "${train[@]}" --save whole --load whole --metrics whole.jsonl
 [ "$(wc -l < whole.jsonl)" -eq 14 ] || fail "a finished run changed its metrics"
+cp whole.jsonl older.jsonl
+expect 0 '' "${train[@]}" --save other --load other --metrics older.jsonl
+cmp -s older.jsonl.1 whole.jsonl || fail "the metrics of another run were lost"
+[ "$(wc -l < older.jsonl)" -eq 14 ] || fail "a run that starts anew has $(wc -l < older.jsonl) lines"
 
 # Resuming: 7 and 5 steps, then by lives of three; contradictions.
 expect 75 'iteration 7' "${train[@]}" --save cut --load cut --exit-interval 7 --metrics cut.jsonl
