@@ -105,17 +105,27 @@ void remove_tree(const std::string& path) {
 }
 
 // Locks a temporary file or directory: what is not locked was left by a job that died. A descriptor
-// of its own, since the writer closes its one before the rename. False if a sweeper has it; where
-// the system has no locks, nothing is locked and nothing swept.
-bool lock_temporary(const std::string& path, FileDescriptor& lock) {
+// of its own, since the writer closes its one before the rename. Where the system has no locks,
+// nothing is locked and nothing swept.
+enum class Locked { kYes, kNoLocks, kByAnother, kUnopened };
+
+Locked lock_temporary(const std::string& path, FileDescriptor& lock) {
   lock = FileDescriptor(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
-  if (lock.valid() && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    const int error = errno;
-    lock = FileDescriptor();
-    return error != EWOULDBLOCK;
+  if (!lock.valid()) return Locked::kUnopened;
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return Locked::kYes;
+  return errno == EWOULDBLOCK ? Locked::kByAnother : Locked::kNoLocks;
+}
+
+// The same for what was just made. False if a sweeper took it before it was locked.
+bool lock_new(const std::string& path, FileDescriptor& lock, const std::string& target) {
+  const Locked locked = lock_temporary(path, lock);
+  // A umask may forbid reading what we write.
+  if (const int error = errno; locked == Locked::kUnopened && error != EACCES && error != ENOENT) {
+    remove_tree(path);
+    fail_write(target, error, cat("opening ", path, ": "));
   }
   struct stat status {};
-  return ::lstat(path.c_str(), &status) == 0;
+  return locked != Locked::kByAnother && ::lstat(path.c_str(), &status) == 0;
 }
 
 // True if `name` is BEGIN, a process and a counter, as temporary_name() makes it.
@@ -128,16 +138,18 @@ bool is_temporary(const std::string& name, const std::string& begin) {
   return dash != std::string::npos && digits(begin.size(), dash) && digits(dash + 1, name.size());
 }
 
-// Removes what dead jobs left of this target. Advice only: whatever fails is left alone.
+// Removes what dead jobs left of this target. What cannot be removed is left alone.
 void sweep(const Place& place) {
   const std::string begin = cat(".", place.name.substr(0, kLongest), ".tmp.");
   std::error_code error;
-  for (std::filesystem::directory_iterator entry(place.directory, error), end;
-       !error && entry != end; entry.increment(error)) {
+  std::filesystem::directory_iterator entry(place.directory, error);
+  if (error) fail_write(join(place), error.value(), cat("reading ", place.directory, ": "));
+  for (const std::filesystem::directory_iterator end; !error && entry != end;
+       entry.increment(error)) {
     if (!is_temporary(entry->path().filename().string(), begin)) continue;
     const std::string path = entry->path().string();
     FileDescriptor lock;
-    if (!lock_temporary(path, lock) || !lock.valid()) continue;
+    if (lock_temporary(path, lock) != Locked::kYes) continue;
     log_info(cat("removing ", printable(path), ", which a job that died left"));
     remove_tree(path);
   }
@@ -172,7 +184,7 @@ PendingFile::PendingFile(std::string target, Existing existing)
         ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd >= 0) {
       fd_ = FileDescriptor(fd);
-      if (lock_temporary(temporary_, lock_)) return;
+      if (lock_new(temporary_, lock_, target_)) return;
       continue;
     }
     if (errno != EEXIST && errno != EINTR) {
@@ -228,7 +240,7 @@ PendingDirectory::PendingDirectory(std::string target, PendingFile::Existing exi
   for (int attempt = 0; attempt < kNames; ++attempt) {
     temporary_ = temporary_name(place, "tmp", attempt);
     if (::mkdir(temporary_.c_str(), 0777) == 0) {
-      if (lock_temporary(temporary_, lock_)) return;
+      if (lock_new(temporary_, lock_, target_)) return;
       continue;
     }
     if (errno != EEXIST) {
