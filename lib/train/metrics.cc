@@ -63,6 +63,13 @@ FileDescriptor open_to_append(const std::string& path) {
   }
 }
 
+// Two jobs would cut and mix each other's lines. A filesystem without locks has to do without.
+void lock(const FileDescriptor& file, const std::string& path) {
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    throw EnvironmentError(cat("--metrics ", path, ": another job is writing it"));
+  }
+}
+
 }  // namespace
 
 MetricsLog::MetricsLog(const std::string& path, Start start, std::int64_t iteration) : path_(path) {
@@ -72,10 +79,7 @@ MetricsLog::MetricsLog(const std::string& path, Start start, std::int64_t iterat
   struct stat status {};
   if (::fstat(file_.get(), &status) != 0) throw failed("cannot inspect", path);
   regular_ = S_ISREG(status.st_mode) && path != "-";
-  // Two jobs would cut and mix each other's lines. A filesystem without locks has to do without.
-  if (regular_ && ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    throw EnvironmentError(cat("--metrics ", path, ": another job is writing it"));
-  }
+  if (regular_) lock(file_, path);
   if (!regular_ || status.st_size == 0) return;
   if (start == Start::kNew) {
     throw UsageError(
@@ -99,9 +103,7 @@ void MetricsLog::set_aside() {
     throw failed("cannot set the older file aside", path_);
   log_info(cat("the older ", printable(path_), " is now ", printable(name)));
   file_ = open_to_append(path_);
-  if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    throw EnvironmentError(cat("--metrics ", path_, ": another job is writing it"));
-  }
+  lock(file_, path_);
 }
 
 void MetricsLog::write(const Json& line) {
