@@ -27,16 +27,21 @@ struct TestRig {
 // put parts together itself and compare with the whole.
 class LonelyRank : public Communicator {
  public:
-  LonelyRank(int rank, int size) : rank_(rank), size_(size) {}
-  [[nodiscard]] int rank() const override { return rank_; }
-  [[nodiscard]] int size() const override { return size_; }
-  void all_reduce(const Tensor&, ReduceOp) const override {}
-  void all_reduce(double*, int, ReduceOp) const override {}
-  void broadcast(const Tensor&, int) const override {}
-  void barrier() const override {}
+  LonelyRank(int rank, int size) : Communicator(rank, size, "lonely") {}
 
  private:
-  int rank_, size_;
+  void reduce_all(const Elements&, ReduceOp) const override {}
+  void scatter_sum(const Elements&, const Elements&) const override {}
+  void gather_all(const Elements&, const Elements&) const override {}
+  void broadcast_from(const Elements&, int) const override {}
+  void wait_for_all() const override {}
+  void send_to(const Tensor&, int) const override {}
+  void receive_from(const Elements&, int) const override {}
+  void wait_for_sends() const override {}
+  [[nodiscard]] std::unique_ptr<Communicator> split_group(int, int,
+                                                          const std::string&) const override {
+    return nullptr;
+  }
 };
 
 // Numbers uniform in [-scale, scale), the same for the same seed.

@@ -1,0 +1,109 @@
+#include "comm/communicator.h"
+
+#include <exception>
+
+#include "base/error.h"
+#include "tensor/ops.h"
+
+namespace mt {
+namespace {
+
+ElementKind kind_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return ElementKind::kF32;
+    case DType::kI32:
+      return ElementKind::kI32;
+    default:
+      return ElementKind::kByte;
+  }
+}
+
+Elements numbers(const Tensor& x) {
+  const ElementKind kind = kind_of(x.dtype());
+  MT_ASSERT(kind != ElementKind::kByte);
+  return {.data = x.data(), .count = x.size(), .kind = kind};
+}
+
+Elements bytes(const Tensor& x) {
+  return {.data = x.data(), .count = x.bytes(), .kind = ElementKind::kByte};
+}
+
+// While an exception unwinds, nobody waits for other ranks: they may never come.
+bool unwinding() {
+  return std::uncaught_exceptions() > 0;
+}
+
+}  // namespace
+
+void Communicator::all_reduce(const Tensor& x, ReduceOp op) const {
+  if (size_ == 1 || unwinding()) return;
+  count(CommCall::kAllReduce, x.bytes());
+  reduce_all(numbers(x), op);
+}
+
+void Communicator::all_reduce(double* x, std::int64_t n, ReduceOp op) const {
+  if (size_ == 1 || unwinding()) return;
+  const Elements elements{.data = x, .count = n, .kind = ElementKind::kF64};
+  count(CommCall::kAllReduce, elements.bytes());
+  reduce_all(elements, op);
+}
+
+void Communicator::reduce_scatter(const Tensor& whole, const Tensor& part) const {
+  MT_ASSERT(whole.size() == part.size() * size_ && whole.dtype() == part.dtype());
+  if (unwinding()) return;
+  if (size_ == 1) return copy(whole, part);
+  count(CommCall::kReduceScatter, whole.bytes());
+  scatter_sum(numbers(whole), numbers(part));
+}
+
+void Communicator::all_gather(const Tensor& part, const Tensor& whole) const {
+  MT_ASSERT(whole.size() == part.size() * size_ && whole.dtype() == part.dtype());
+  if (unwinding()) return;
+  if (size_ == 1) {
+    if (whole.data() != part.data()) copy(part, whole);
+    return;
+  }
+  count(CommCall::kAllGather, whole.bytes());
+  gather_all(bytes(part), bytes(whole));
+}
+
+void Communicator::broadcast(const Tensor& x, int root) const {
+  MT_ASSERT(0 <= root && root < size_);
+  if (size_ == 1 || unwinding()) return;
+  count(CommCall::kBroadcast, x.bytes());
+  broadcast_from(bytes(x), root);
+}
+
+void Communicator::barrier() const {
+  if (size_ == 1 || unwinding()) return;
+  count(CommCall::kBarrier, 0);
+  wait_for_all();
+}
+
+void Communicator::send(const Tensor& x, int to) const {
+  MT_ASSERT(0 <= to && to < size_ && to != rank_);
+  if (unwinding()) return;
+  count(CommCall::kSend, x.bytes());
+  send_to(x, to);
+}
+
+void Communicator::receive(const Tensor& x, int from) const {
+  MT_ASSERT(0 <= from && from < size_ && from != rank_);
+  if (unwinding()) return;
+  count(CommCall::kReceive, x.bytes());
+  receive_from(bytes(x), from);
+}
+
+void Communicator::finish_sends() const {
+  if (size_ == 1 || unwinding()) return;
+  wait_for_sends();
+}
+
+std::unique_ptr<Communicator> Communicator::split(int color, int key,
+                                                  const std::string& name) const {
+  if (size_ == 1) return make_single_communicator();
+  return split_group(color, key, name);
+}
+
+}  // namespace mt
