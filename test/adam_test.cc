@@ -174,8 +174,11 @@ TEST(adam, ranks_add_cut_tensors_and_count_whole_ones_once) {
   class Twin : public LonelyRank {
    public:
     Twin() : LonelyRank(1, 2) {}
-    void all_reduce(double* x, int count, ReduceOp) const override {
-      for (int i = 0; i < count; ++i) x[i] *= 2;
+
+   private:
+    void reduce_all(const Elements& x, ReduceOp) const override {
+      MT_ASSERT(x.kind == ElementKind::kF64);
+      for (std::int64_t i = 0; i < x.count; ++i) static_cast<double*>(x.data)[i] *= 2;
     }
   };
   const Twin tp;
