@@ -5,3 +5,5 @@ add_executable(communicator_ranks grid/communicator_ranks.cc communicator_cases.
 target_include_directories(communicator_ranks PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 target_link_libraries(communicator_ranks PRIVATE mt_flags mt_comm)
 mt_script(communicator_processes LABEL grid FILE grid/communicator.sh)
+mt_test(grid LABEL grid LIBS mt_comm)
+mt_test(schedule LABEL unit LIBS mt_train)

@@ -319,7 +319,7 @@ std::unique_ptr<Communicator> MpiSession::world(Carrier carrier) const {
   return std::make_unique<MpiCommunicator>(comm, carrier, "world");
 }
 
-void MpiSession::abort(int status) {
+void MpiSession::end_all_ranks(int status) {
   MPI_Abort(MPI_COMM_WORLD, status);
   std::terminate();  // not reached
 }

@@ -27,7 +27,7 @@ class MpiSession {
   [[nodiscard]] std::unique_ptr<Communicator> world(Carrier carrier = Carrier::kSharedMemory) const;
 
   // Ends the processes of all ranks with `status`, whatever they are doing.
-  [[noreturn]] static void abort(int status);
+  [[noreturn]] static void end_all_ranks(int status);
 };
 
 }  // namespace mt

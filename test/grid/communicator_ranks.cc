@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
     if (world->rank() == 0) std::cout << world->size() << " ranks: all cases hold\n" << std::flush;
   } catch (const std::exception& error) {
     std::cerr << error.what() << std::endl;
-    MpiSession::abort(70);
+    MpiSession::end_all_ranks(70);
   }
   return 0;
 }
