@@ -83,7 +83,7 @@ ScheduleTrace trace_schedule(const ScheduleShape& shape, std::int64_t forward_co
   for (int s = 0; s < shape.stages; ++s) steps.push_back(stage_schedule(shape, s));
   std::map<std::tuple<Phase, int, int>, std::int64_t> ended;  // (phase, micro-batch, virtual stage)
   std::vector<std::size_t> next(steps.size(), 0);
-  std::vector<std::int64_t> free(steps.size(), 0);
+  std::vector<std::int64_t> until(steps.size(), 0);
   std::vector<int> in_flight(steps.size(), 0);
   ScheduleTrace trace;
   trace.most_in_flight.assign(steps.size(), 0);
@@ -103,8 +103,8 @@ ScheduleTrace trace_schedule(const ScheduleShape& shape, std::int64_t forward_co
         } else if (!forward) {
           ready = ended.at({Phase::kForward, step.micro_batch, place});
         }
-        free[s] = std::max(free[s], ready) + (forward ? forward_cost : backward_cost);
-        ended[{step.phase, step.micro_batch, place}] = free[s];
+        until[s] = std::max(until[s], ready) + (forward ? forward_cost : backward_cost);
+        ended[{step.phase, step.micro_batch, place}] = until[s];
         in_flight[s] += forward ? 1 : -1;
         trace.most_in_flight[s] = std::max(trace.most_in_flight[s], in_flight[s]);
         ++next[s];
@@ -116,7 +116,7 @@ ScheduleTrace trace_schedule(const ScheduleShape& shape, std::int64_t forward_co
     if (next[s] != steps[s].size()) {
       throw Error(ExitStatus::kInternal, cat("internal error: stage ", s, " waits for ever"));
     }
-    trace.makespan = std::max(trace.makespan, free[s]);
+    trace.makespan = std::max(trace.makespan, until[s]);
   }
   trace.work = shape.micro_batches * shape.chunks * (forward_cost + backward_cost);
   return trace;
