@@ -16,7 +16,7 @@ void for_all_shapes(const F& f) {
     for (int m = 1; m <= 12; ++m) {
       f(ScheduleShape{.kind = ScheduleKind::kGpipe, .stages = stages, .micro_batches = m});
       f(ScheduleShape{.kind = ScheduleKind::k1f1b, .stages = stages, .micro_batches = m});
-      for (int chunks = 1; chunks <= 3 && m % stages == 0; ++chunks) {
+      for (int chunks = 1; chunks <= (stages == 1 ? 1 : 3) && m % stages == 0; ++chunks) {
         f(ScheduleShape{.kind = ScheduleKind::kInterleaved,
                         .stages = stages,
                         .micro_batches = m,

@@ -53,6 +53,9 @@ void ScheduleShape::check() const {
     throw UsageError(
         cat(chunks, " chunks of layers a stage: only the interleaved schedule has more than one"));
   }
+  if (chunks > 1 && stages == 1) {
+    throw UsageError(cat(chunks, " chunks of layers on one pipeline stage: nothing to interleave"));
+  }
   if (kind == ScheduleKind::kInterleaved && micro_batches % stages != 0) {
     throw UsageError(cat("interleaved schedule: ", micro_batches,
                          " micro-batches are not a multiple of ", stages, " stages"));

@@ -1,0 +1,100 @@
+#include "train/pipeline.h"
+
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+
+namespace mt {
+
+StageRange chunk_range(std::int64_t layers, const ScheduleShape& shape, int stage, int chunk) {
+  const std::int64_t parts = std::int64_t{shape.stages} * shape.chunks;
+  if (layers % parts != 0) {
+    throw UsageError(cat("--num-layers ", layers, ": not divisible by ", shape.stages,
+                         " pipeline stages x ", shape.chunks, " chunks = ", parts));
+  }
+  const std::int64_t part = std::int64_t{chunk} * shape.stages + stage;
+  return {.first_layer = layers / parts * part,
+          .last_layer = layers / parts * (part + 1),
+          .first = part == 0,
+          .last = part == parts - 1};
+}
+
+Pipeline::Pipeline(std::vector<GptStage*> chunks, const ScheduleShape& shape,
+                   const Communicator& forth, const Communicator& back, Pool& pool)
+    : chunks_(std::move(chunks)),
+      shape_(shape),
+      forth_(forth),
+      back_(back),
+      pool_(pool),
+      steps_(stage_schedule(shape, forth.rank())),
+      in_flight_(chunks_.size()),
+      free_(chunks_.size()) {
+  MT_ASSERT(forth.size() == shape.stages && static_cast<int>(chunks_.size()) == shape.chunks);
+  MT_ASSERT(back.size() == forth.size() && back.rank() == forth.rank());
+}
+
+Tensor Pipeline::activations(const GptInput& input) const {
+  return {pool_,
+          {input.batch, input.sequence, chunks_[0]->config().hidden_size},
+          DType::kF32,
+          MemoryKind::kActivations};
+}
+
+double Pipeline::run(const std::vector<GptInput>& inputs, std::uint32_t dropout_seed,
+                     double gradient_scale) {
+  MT_ASSERT(static_cast<int>(inputs.size()) == shape_.micro_batches);
+  loss_sum_ = 0;
+  for (const PipelineStep& step : steps_) {
+    const GptInput& input = inputs[static_cast<std::size_t>(step.micro_batch)];
+    if (step.phase == Phase::kForward) {
+      forward(step, input, dropout_seed, gradient_scale);
+    } else {
+      backward(step, input);
+    }
+  }
+  forth_.finish_sends();
+  back_.finish_sends();
+  return loss_sum_;
+}
+
+void Pipeline::forward(const PipelineStep& step, const GptInput& input, std::uint32_t seed,
+                       double scale) {
+  const auto chunk = static_cast<std::size_t>(step.chunk);
+  Tensor x;
+  if (!first(step.chunk)) {
+    x = activations(input);
+    forth_.receive(x, (forth_.rank() + forth_.size() - 1) % forth_.size());
+  }
+  if (free_[chunk].empty()) free_[chunk].push_back(chunks_[chunk]->make_saved());
+  SavedPtr saved = std::move(free_[chunk].back());
+  free_[chunk].pop_back();
+  const GptStage::ForwardResult result = chunks_[chunk]->forward(input, x, seed, scale, *saved);
+  in_flight_[chunk].push_back(std::move(saved));
+  if (last(step.chunk)) {
+    loss_sum_ += result.loss_sum;
+    if (!std::isfinite(loss_sum_)) {
+      throw NumericError(cat("the loss of micro-batch ", step.micro_batch, " is ", loss_sum_));
+    }
+  } else {
+    forth_.send(result.activations, (forth_.rank() + 1) % forth_.size());
+  }
+}
+
+void Pipeline::backward(const PipelineStep& step, const GptInput& input) {
+  const auto chunk = static_cast<std::size_t>(step.chunk);
+  Tensor dy;
+  if (!last(step.chunk)) {
+    dy = activations(input);
+    back_.receive(dy, (back_.rank() + 1) % back_.size());
+  }
+  SavedPtr saved = std::move(in_flight_[chunk].front());
+  in_flight_[chunk].erase(in_flight_[chunk].begin());
+  const Tensor dx = chunks_[chunk]->backward(input, dy, *saved);
+  free_[chunk].push_back(std::move(saved));
+  if (!first(step.chunk)) {
+    back_.send(dx, (back_.rank() + back_.size() - 1) % back_.size());
+  }
+}
+
+}  // namespace mt

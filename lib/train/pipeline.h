@@ -1,0 +1,58 @@
+// Runs the micro-batches of a step through this rank's part of the pipeline: one loop over the
+// steps of a schedule (train/schedule.h), whatever the schedule.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "model/gpt.h"
+#include "train/schedule.h"
+
+namespace mt {
+
+// Which layers chunk `chunk` of stage `stage` has. Throws UsageError with the arithmetic unless the
+// chunks of all stages divide the layers.
+[[nodiscard]] StageRange chunk_range(std::int64_t layers, const ScheduleShape& shape, int stage,
+                                     int chunk);
+
+class Pipeline {
+ public:
+  // chunks: this stage's parts of the model, first to last. `forth` and `back` are two groups of
+  // the same ranks, one a stage, in order: activations travel in one, gradients in the other, so
+  // that each has one order of letters. All must outlive the pipeline. The shape must have been
+  // checked.
+  Pipeline(std::vector<GptStage*> chunks, const ScheduleShape& shape, const Communicator& forth,
+           const Communicator& back, Pool& pool);
+
+  // Forward and backward of all micro-batches, whose number is the shape's; gradients are added.
+  // Every stage gets the same inputs (labels and weights matter on the last alone). Returns the sum
+  // of weighted losses, added in the order of the micro-batches, on the stage that has the head, 0
+  // elsewhere. Collective over the pipeline. Throws NumericError naming the micro-batch for a loss
+  // that is not finite.
+  double run(const std::vector<GptInput>& inputs, std::uint32_t dropout_seed,
+             double gradient_scale);
+
+ private:
+  using SavedPtr = decltype(std::declval<const GptStage&>().make_saved());
+  [[nodiscard]] bool first(int chunk) const { return chunk == 0 && forth_.rank() == 0; }
+  [[nodiscard]] bool last(int chunk) const {
+    return chunk == shape_.chunks - 1 && forth_.rank() == forth_.size() - 1;
+  }
+  void forward(const PipelineStep& step, const GptInput& input, std::uint32_t seed, double scale);
+  void backward(const PipelineStep& step, const GptInput& input);
+  [[nodiscard]] Tensor activations(const GptInput& input) const;
+
+  std::vector<GptStage*> chunks_;
+  ScheduleShape shape_;
+  const Communicator& forth_;
+  const Communicator& back_;
+  Pool& pool_;
+  std::vector<PipelineStep> steps_;
+  // By chunk: what is in flight, oldest first, and what is free for use again.
+  std::vector<std::vector<SavedPtr>> in_flight_, free_;
+  double loss_sum_ = 0;
+};
+
+}  // namespace mt
