@@ -2,9 +2,11 @@
 // sources.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <random>
 #include <sstream>
+#include <utility>
 
 #include "base/error.h"
 #include "data/token_shard.h"
@@ -162,6 +164,28 @@ TEST(Perplexity, does_not_depend_on_batch_or_pieces) {
   }
 }
 
+// A later window's uncounted targets cost no logits: the block of logits shrinks to the counted.
+TEST(Perplexity, makes_logits_for_counted_targets_only_with_the_same_bits) {
+  constexpr auto kWork = static_cast<std::size_t>(MemoryKind::kWorkspace);
+  const auto ids = random_ids(33, 31);
+  const std::vector<std::int64_t> counted{3, 0};
+  std::vector<float> all(32), some(3);
+  std::array<std::int64_t, 2> peak{};
+  for (const bool part : {false, true}) {
+    SmallGpt model;
+    const GptInput input{
+        .batch = 2, .sequence = 16, .tokens = ids.data(), .labels = ids.data() + 1};
+    if (part) {
+      model.stage.token_nll(input, some.data(), counted.data());
+    } else {
+      model.stage.token_nll(input, all.data());
+    }
+    peak.at(part ? 1 : 0) = model.pool.use().peak.at(kWork);
+  }
+  EXPECT_EQ(some, std::vector<float>(all.begin() + 13, all.begin() + 16));
+  EXPECT_GE(peak[0] - peak[1], (32 - 3) * 31 * 4 - 64);
+}
+
 TEST(Perplexity, of_a_model_of_zeros_is_its_vocabulary) {
   SmallGpt model;
   model.set_all(0.0F);
@@ -256,7 +280,65 @@ TEST(TextSource, cuts_a_long_text_where_its_tokens_do_not_notice) {
   EXPECT_EQ(source->counts().replaced, 0);
 }
 
-TEST(TextSource, a_text_without_white_space_is_one_piece) {
+TEST(TextSource, cuts_at_any_place_give_the_tokens_of_the_whole_text) {
+  // Signs, contractions and what only looks like one, without and with white space, not UTF-8.
+  const std::vector<std::string> close{"a",
+                                       "'",
+                                       "'s",
+                                       "'ll",
+                                       "'LL",
+                                       "1",
+                                       ".",
+                                       "\xC3\xA9",
+                                       "22",
+                                       "\xE4\xBD\xA0",
+                                       "\xF0\x9F\x98\x80",
+                                       "x",
+                                       "\xE4\xBD",
+                                       "\xFF"};
+  std::vector<std::string> wide = close;
+  for (const char* space : {" ", "  ", "\n", "\xC2\xA0", "\x1F", "\xE3\x80\x80"}) {
+    wide.emplace_back(space);
+  }
+  const Scratch scratch;
+  const auto tokenizer = gpt2();
+  std::mt19937 generator(5);
+  for (const std::vector<std::string>* pieces : {&std::as_const(close), &std::as_const(wide)}) {
+    std::string text;
+    while (text.size() < 30000) text += (*pieces)[generator() % pieces->size()];
+    spill(scratch / "text", text);
+    std::string repaired;
+    const std::size_t replaced = replace_invalid_utf8(text, repaired);
+    std::vector<std::int32_t> whole;
+    tokenizer->encode(repaired, whole);
+    for (const std::size_t block : {1U, 2U, 3U, 7U, 64U}) {
+      const auto source =
+          open_text(scratch / "text", *tokenizer, {.block = block, .longest_piece = 4096});
+      EXPECT_EQ(all_of(*source), whole) << block;
+      EXPECT_EQ(source->counts().replaced, static_cast<std::int64_t>(replaced));
+    }
+  }
+}
+
+TEST(TextSource, a_run_of_one_kind_over_the_limit_is_refused_and_named) {
+  const Scratch scratch;
+  const auto tokenizer = gpt2();
+  for (const std::string unit : {"a", "7", ".", "\n", "'", "\xE4\xBD\xA0"}) {
+    std::string text = "begin 5,";
+    while (text.size() < 5000) text += unit;
+    spill(scratch / "text", text);
+    const auto source =
+        open_text(scratch / "text", *tokenizer, {.block = 100, .longest_piece = 4096});
+    try {
+      static_cast<void>(all_of(*source));
+      FAIL() << "not refused: " << unit;
+    } catch (const DataError& error) {
+      EXPECT_NE(std::string(error.what()).find("scratch"), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(TextSource, a_text_of_letters_alone_is_one_piece) {
   const Scratch scratch;
   std::string text;
   for (int i = 0; i < 800000; ++i) text += "\xE4\xBD\xA0";

@@ -55,8 +55,8 @@ class WindowReader {
 // Windows of one length that are computed together.
 class Batch {
  public:
-  Batch(GptStage& stage, Perplexity& result, const TokenSink& sink)
-      : stage_(stage), result_(result), sink_(sink) {}
+  Batch(GptStage& stage, const TokenSource& source, Perplexity& result, const TokenSink& sink)
+      : stage_(stage), source_(source), result_(result), sink_(sink) {}
 
   [[nodiscard]] bool takes(const EvalWindow& window, std::int64_t most) const {
     return windows_.empty() || (windows_.front().length == window.length &&
@@ -64,6 +64,7 @@ class Batch {
   }
   void add(const EvalWindow& window, const std::int32_t* tokens) {
     windows_.push_back(window);
+    counted_.push_back(window.counted);
     inputs_.insert(inputs_.end(), tokens, tokens + window.length);
     labels_.insert(labels_.end(), tokens + 1, tokens + 1 + window.length);
   }
@@ -75,17 +76,17 @@ class Batch {
                       .sequence = windows_.front().length,
                       .tokens = inputs_.data(),
                       .labels = labels_.data()},
-                     nll_.data());
-    std::size_t row = 0;
+                     nll_.data(), counted_.data());
+    std::size_t row = 0, at = 0;
     for (const EvalWindow& window : windows_) {
       for (std::int64_t i = window.length - window.counted; i < window.length; ++i) {
-        const std::size_t at = row + static_cast<std::size_t>(i);
-        count(window.start + i + 1, labels_[at], nll_[at]);
+        count(window.start + i + 1, labels_[row + static_cast<std::size_t>(i)], nll_[at++]);
       }
       row += static_cast<std::size_t>(window.length);
       ++result_.windows;
     }
     windows_.clear();
+    counted_.clear();
     inputs_.clear();
     labels_.clear();
     progress(cat(result_.targets, " tokens evaluated"));
@@ -95,7 +96,7 @@ class Batch {
   void count(std::int64_t position, std::int32_t id, float nll) {
     if (!std::isfinite(nll)) {
       throw NumericError(
-          cat("the likelihood of token ", position, " of the text is not finite: ", nll));
+          cat(source_.name(), ": the likelihood of token ", position, " is not finite: ", nll));
     }
     result_.nll += static_cast<double>(nll);
     ++result_.targets;
@@ -103,9 +104,11 @@ class Batch {
   }
 
   GptStage& stage_;
+  const TokenSource& source_;
   Perplexity& result_;
   const TokenSink& sink_;
   std::vector<EvalWindow> windows_;
+  std::vector<std::int64_t> counted_;
   std::vector<std::int32_t> inputs_, labels_;
   std::vector<float> nll_;
 };
@@ -166,7 +169,7 @@ Perplexity evaluate_perplexity(GptStage& stage, TokenSource& source, const EvalS
                                const TokenSink& sink) {
   Perplexity result;
   WindowReader reader(source, settings);
-  Batch batch(stage, result, sink);
+  Batch batch(stage, source, result, sink);
   for (EvalWindow window = reader.next(); window.counted > 0; window = reader.next()) {
     if (!batch.takes(window, settings.micro_batch_size)) batch.run();
     batch.add(window, reader.tokens(window));

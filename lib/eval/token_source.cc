@@ -18,31 +18,52 @@
 namespace mt {
 namespace {
 
-constexpr std::size_t kTextBlock = 1U << 20;
 constexpr std::int64_t kShardBlock = 1 << 16;  // tokens
 
 bool is_space_byte(char c) {
   return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
-// True if the character that ends at text[end] is none that any rule calls white space.
-bool word_ends_at(std::string_view text, std::size_t end) {
+// The character that ends at text[end], end > 0, and whether its bytes are UTF-8.
+struct LastCharacter {
+  CharClass kind = CharClass::kOther;
+  std::uint32_t code_point = 0;
+  bool valid = false;
+};
+LastCharacter character_before(std::string_view text, std::size_t end) {
   std::size_t begin = end - 1;
   while (begin > 0 && end - begin < 4 &&
          (static_cast<unsigned char>(text[begin]) & 0xC0U) == 0x80U) {
     --begin;
   }
-  std::uint32_t code_point = 0;
-  const char* const last = text.data() + end;
-  const int bytes = decode_utf8(text.data() + begin, last, code_point);
-  if (bytes == 0 || begin + static_cast<std::size_t>(bytes) != end) return true;  // not UTF-8
-  return char_class(code_point) != CharClass::kSpace && code_point >= 0x20;
+  LastCharacter last;
+  const int bytes = decode_utf8(text.data() + begin, text.data() + end, last.code_point);
+  last.valid = bytes > 0 && begin + static_cast<std::size_t>(bytes) == end;
+  if (last.valid) last.kind = char_class(last.code_point);
+  return last;
 }
 
-// The last place in (from, text.size()) between a word and white space, or 0.
+// True if GPT-2's rule ends a piece at text[at] whatever follows, 0 < at < text.size(): between
+// what no rule calls white space and white space, and between letters, numbers and other signs,
+// except after an apostrophe, which may begin a piece ('s) or end one (.'), and after white space.
+bool piece_ends_at(std::string_view text, std::size_t at) {
+  const LastCharacter before = character_before(text, at);
+  if (is_space_byte(text[at])) {
+    return !before.valid || (before.kind != CharClass::kSpace && before.code_point >= 0x20);
+  }
+  if (!before.valid || before.kind == CharClass::kSpace || before.code_point < 0x20) return false;
+  std::uint32_t code_point = 0;
+  if (decode_utf8(text.data() + at, text.data() + text.size(), code_point) == 0) return false;
+  const CharClass after = char_class(code_point);
+  return after != CharClass::kSpace && after != before.kind && before.code_point != '\'';
+}
+
+// The last place in (from, text.size()) where a piece ends, or 0.
 std::size_t find_cut(std::string_view text, std::size_t from) {
-  for (std::size_t i = text.size(); i-- > std::max<std::size_t>(from, 1);) {
-    if (is_space_byte(text[i]) && word_ends_at(text, i)) return i;
+  constexpr std::size_t kSeam = 4;  // a character that was cut by the end of what was there before
+  const std::size_t first = from > kSeam ? from - kSeam : 1;
+  for (std::size_t i = text.size(); i-- > first;) {
+    if (piece_ends_at(text, i)) return i;
   }
   return 0;
 }
@@ -67,8 +88,10 @@ void refuse_what_is_no_text(std::string_view begin, const std::string& name) {
 
 class TextSource : public TokenSource {
  public:
-  TextSource(const std::string& path, Tokenizer& tokenizer)
-      : name_(path == "-" ? "standard input" : printable(path)), tokenizer_(tokenizer) {
+  TextSource(const std::string& path, Tokenizer& tokenizer, const TextLimits& limits)
+      : name_(path == "-" ? "standard input" : printable(path)),
+        tokenizer_(tokenizer),
+        limits_(limits) {
     if (path != "-") file_ = open_regular(path);
     fd_ = path == "-" ? STDIN_FILENO : file_.get();
   }
@@ -79,7 +102,10 @@ class TextSource : public TokenSource {
       done_ = !read_block();
       if (counts_.bytes == 0 && !held_.empty()) refuse_what_is_no_text(held_, name_);
       const std::size_t cut = done_ ? held_.size() : find_cut(held_, before);
-      if (cut == 0) continue;
+      if (cut == 0) {
+        if (held_.size() > limits_.longest_piece) refuse_endless_piece();
+        continue;
+      }
       encode(std::string_view(held_).substr(0, cut), ids);
       held_.erase(0, cut);
       return true;
@@ -90,13 +116,19 @@ class TextSource : public TokenSource {
   [[nodiscard]] const std::string& name() const override { return name_; }
 
  private:
+  [[noreturn]] void refuse_endless_piece() const {
+    throw DataError(cat(name_, ": from byte ", counts_.bytes, " on more than ",
+                        limits_.longest_piece >> 20,
+                        " MiB of one kind of characters (letters, numbers, signs or white space) "
+                        "follow each other, which the tokenizer can only take as a whole"));
+  }
   // Appends a block to what is held; false at the end of the file.
   bool read_block() {
     const std::size_t before = held_.size();
-    held_.resize(before + kTextBlock);
+    held_.resize(before + limits_.block);
     ssize_t got = -1;
     do {
-      got = ::read(fd_, held_.data() + before, kTextBlock);
+      got = ::read(fd_, held_.data() + before, limits_.block);
     } while (got < 0 && errno == EINTR);
     if (got < 0) throw EnvironmentError(cat(name_, ": reading: ", std::strerror(errno)));
     held_.resize(before + static_cast<std::size_t>(got));
@@ -117,6 +149,7 @@ class TextSource : public TokenSource {
 
   std::string name_;
   Tokenizer& tokenizer_;
+  TextLimits limits_;
   FileDescriptor file_;
   int fd_ = -1;
   std::string held_;  // read, not yet encoded
@@ -198,8 +231,9 @@ void WordCounter::count(std::string_view bytes) {
   }
 }
 
-std::unique_ptr<TokenSource> open_text(const std::string& path, Tokenizer& tokenizer) {
-  return std::make_unique<TextSource>(path, tokenizer);
+std::unique_ptr<TokenSource> open_text(const std::string& path, Tokenizer& tokenizer,
+                                       const TextLimits& limits) {
+  return std::make_unique<TextSource>(path, tokenizer, limits);
 }
 
 std::unique_ptr<TokenSource> open_shard(const std::string& path, const Tokenizer* tokenizer,

@@ -42,11 +42,17 @@ class TokenSource {
   [[nodiscard]] virtual const std::string& name() const = 0;
 };
 
-// A plain text file, "-" for stdin. The text is cut for encoding only between a character and white
-// space that follows it, where GPT-2's split rule always ends a piece, so the tokens are those of
-// the whole text. Throws EnvironmentError, and DataError for what is plainly not text (a shard, a
-// compressed file). tokenizer must outlive the source.
-[[nodiscard]] std::unique_ptr<TokenSource> open_text(const std::string& path, Tokenizer& tokenizer);
+// A plain text file, "-" for stdin. The text is cut for encoding only where GPT-2's split rule ends
+// a piece whatever stands further on (before white space that follows something else, between
+// letters, numbers and signs), so the tokens are those of the whole text. Throws EnvironmentError,
+// and DataError for what is plainly not text (a shard, a compressed file) and for more than
+// limits.longest_piece without such a place. tokenizer must outlive the source.
+struct TextLimits {
+  std::size_t block = 1U << 20;           // bytes read at once
+  std::size_t longest_piece = 64U << 20;  // most bytes held without a place to cut
+};
+[[nodiscard]] std::unique_ptr<TokenSource> open_text(const std::string& path, Tokenizer& tokenizer,
+                                                     const TextLimits& limits = {});
 
 // A token shard in its stored order, documents joined by their end-of-document tokens. Those tokens
 // are scored but add no words or bytes. `tokenizer` is the model's, or null if it has none; with

@@ -9,6 +9,7 @@
 
 #include "comm/communicator.h"
 #include "model/config.h"
+#include "nn/prefix_tree.h"
 #include "tensor/parameter.h"
 #include "tensor/tensor.h"
 
@@ -83,8 +84,19 @@ class GptStage {
   void finish_gradients();
 
   // Evaluation of a whole model (one stage), no dropout: the negative log-likelihood of every
-  // label, nll [b * s] in nats, overwritten. Logits are never held whole.
-  void token_nll(const GptInput& input, float* nll);
+  // label, nll [b * s] in nats, overwritten. Logits are never held whole. With counted [b], of
+  // sample i only the last counted[i] labels are asked for: no logits are made for the others, and
+  // nll holds these alone, sample after sample.
+  void token_nll(const GptInput& input, float* nll, const std::int64_t* counted = nullptr);
+
+  // The same for sequences that share beginnings (nn/prefix_tree.h), each shared part computed
+  // once: tokens and labels have a value a row of the trees (a row's label is only looked at where
+  // it is counted); nll and greedy hold the last `counted` labels of each branch, in order. greedy:
+  // 1 where the label has the largest logit, the lowest entry of equals. Bitwise what token_nll
+  // gives for each sequence alone. Throws as below for ids and for a sequence longer than the
+  // positions.
+  void tree_nll(const std::vector<PrefixTree>& trees, const std::vector<std::int32_t>& tokens,
+                const std::vector<std::int32_t>& labels, float* nll, std::uint8_t* greedy);
 
   // All functions that take an input throw DataError, naming the place, for a token, label or
   // position outside the model's tables, and UsageError for a sequence longer than the positions.

@@ -1,4 +1,4 @@
-// The parts of GptStage that training does not need: evaluation, comparison and decoding.
+// The parts of GptStage that training does not need: comparison and decoding.
 #include <utility>
 
 #include "model/gpt.h"
@@ -26,15 +26,6 @@ Tensor GptStage::Parts::run(const GptInput& input, std::vector<Tensor>* trace) c
     if (trace != nullptr) trace->push_back(x);
   }
   return final_norm->forward(x, nullptr);
-}
-
-void GptStage::token_nll(const GptInput& input, float* nll) {
-  parts_->check_labels(input);
-  const std::int64_t count = input.batch * input.sequence;
-  const Tensor x = parts_->run(input).view({count, parts_->config.hidden_size});
-  const Tensor labels =
-      upload(*parts_->pool, input.labels, {count}, DType::kI32, MemoryKind::kWorkspace);
-  parts_->head->nll(x, parts_->head_weight(), labels, nll);
 }
 
 Tensor GptStage::all_logits(const GptInput& input) {

@@ -44,6 +44,9 @@ struct GptStage::Parts {
   // before it: after the embedding and after each block.
   [[nodiscard]] Tensor run(const GptInput& input, std::vector<Tensor>* trace = nullptr) const;
   [[nodiscard]] const Tensor& head_weight() const;
+  // Of x [rows, h] after the final norm, a label a row: see VocabParallelHead::nll.
+  void label_nll(const Tensor& x, const std::vector<std::int32_t>& labels, float* nll,
+                 std::uint8_t* greedy) const;
   // The final norm, logits and loss, with the gradients of the head.
   [[nodiscard]] double train_loss(const GptInput& input, const Tensor& x, double gradient_scale,
                                   Saved& saved);

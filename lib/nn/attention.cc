@@ -1,5 +1,6 @@
 #include "nn/attention.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace mt {
@@ -7,6 +8,11 @@ namespace {
 
 LayerSetup with_std(const LayerSetup& setup, double std) {
   return {.tp = setup.tp, .pool = setup.pool, .gradient = setup.gradient, .init_std = std};
+}
+
+// Positions [begin, end) of x [1, s, n].
+Tensor positions(const Tensor& x, std::int64_t begin, std::int64_t end) {
+  return x.view({x.dim(1), x.dim(2)}).rows(begin, end).view({1, end - begin, x.dim(2)});
 }
 
 // Checks before any member divides by it.
@@ -85,6 +91,52 @@ Tensor SelfAttention::forward_cached(const Tensor& x, const Tensor& residual,
   const Tensor out = like_rows(x, width);
   attention(in, out, {});
   return dense_.forward(out, residual, nullptr);
+}
+
+Tensor SelfAttention::forward_trees(const Tensor& x, const Tensor& residual,
+                                    const std::vector<PrefixTree>& trees) const {
+  const Tensor qkv = qkv_.forward(x, nullptr);
+  const Tensor out = like_rows(x, heads_.size() * head_size_);
+  std::int64_t row = 0;
+  for (const PrefixTree& tree : trees) {
+    const std::int64_t end = row + tree.rows();
+    attend_tree(tree, positions(qkv, row, end), positions(out, row, end));
+    row = end;
+  }
+  MT_ASSERT(row == x.dim(1));
+  return dense_.forward(out, residual, nullptr);
+}
+
+// qkv [1, rows, 3 h/t] and out [1, rows, h/t] of one tree.
+void SelfAttention::attend_tree(const PrefixTree& tree, const Tensor& qkv,
+                                const Tensor& out) const {
+  MT_ASSERT(!tree.branches.empty());
+  // The first continuation follows the shared part as in any sequence.
+  const std::int64_t first = tree.prefix + tree.branches.front().positions;
+  attention(inputs(positions(qkv, 0, first), {}), positions(out, 0, first), {});
+  if (tree.branches.size() == 1) return;
+
+  std::int64_t longest = 0;
+  for (const PrefixTree::Branch& branch : tree.branches) {
+    longest = std::max(longest, branch.positions);
+  }
+  const std::int64_t width = heads_.size() * head_size_;
+  const Tensor keys_values(qkv.pool(), {1, tree.prefix + longest, 2 * width}, DType::kF32,
+                           MemoryKind::kWorkspace);
+  if (tree.prefix > 0) copy_positions(positions(qkv, 0, tree.prefix), width, keys_values, 0);
+  std::int64_t row = first;
+  for (std::size_t i = 1; i < tree.branches.size(); ++i) {
+    const std::int64_t end = row + tree.branches[i].positions;
+    const Tensor part = positions(qkv, row, end);
+    copy_positions(part, width, keys_values, tree.prefix);
+    AttentionInputs in = inputs(part, {});
+    in.kv = keys_values;
+    in.k_column = 0;
+    in.v_column = width;
+    in.keys = tree.prefix + part.dim(1);
+    attention(in, positions(out, row, end), {});
+    row = end;
+  }
 }
 
 KeyValueCache SelfAttention::make_cache(Pool& pool, std::int64_t batch,

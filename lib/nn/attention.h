@@ -8,6 +8,7 @@
 
 #include "nn/linear.h"
 #include "nn/micro_batch.h"
+#include "nn/prefix_tree.h"
 #include "tensor/ops.h"
 
 namespace mt {
@@ -46,6 +47,10 @@ class SelfAttention {
   // is the caller's to advance). Bitwise what forward computes for these positions.
   [[nodiscard]] Tensor forward_cached(const Tensor& x, const Tensor& residual,
                                       const MicroBatch& micro, const KeyValueCache& cache) const;
+  // The same for trees, x [1, rows, h], without dropout: a continuation sees the shared part and
+  // itself. Bitwise what forward computes for each sequence alone.
+  [[nodiscard]] Tensor forward_trees(const Tensor& x, const Tensor& residual,
+                                     const std::vector<PrefixTree>& trees) const;
   // dy [b, s, h] -> dx. Adds into the gradients; releases what was saved. Collective over tp (one
   // all-reduce).
   [[nodiscard]] Tensor backward(const Tensor& dy, const MicroBatch& micro, Saved& saved);
@@ -56,6 +61,7 @@ class SelfAttention {
   void collect(std::vector<Parameter*>& out);
 
  private:
+  void attend_tree(const PrefixTree& tree, const Tensor& qkv, const Tensor& out) const;
   [[nodiscard]] AttentionInputs inputs(const Tensor& qkv, const MicroBatch& micro) const;
 
   OwnedRange heads_;

@@ -63,6 +63,11 @@ Tensor Block::forward_cached(const Tensor& x, const MicroBatch& micro,
   return mlp_.forward(norm2_.forward(x1, nullptr), x1, nullptr);
 }
 
+Tensor Block::forward_trees(const Tensor& x, const std::vector<PrefixTree>& trees) const {
+  const Tensor x1 = attention_.forward_trees(norm1_.forward(x, nullptr), x, trees);
+  return mlp_.forward(norm2_.forward(x1, nullptr), x1, nullptr);
+}
+
 KeyValueCache Block::make_cache(Pool& pool, std::int64_t batch, std::int64_t capacity) const {
   return attention_.make_cache(pool, batch, capacity);
 }

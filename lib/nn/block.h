@@ -35,6 +35,9 @@ class Block {
   // For positions that follow the cache's; no dropout. See SelfAttention::forward_cached.
   [[nodiscard]] Tensor forward_cached(const Tensor& x, const MicroBatch& micro,
                                       const KeyValueCache& cache) const;
+  // For sequences that share beginnings, x [1, rows, h]; no dropout. See
+  // SelfAttention::forward_trees.
+  [[nodiscard]] Tensor forward_trees(const Tensor& x, const std::vector<PrefixTree>& trees) const;
   // dy -> dx in dy's buffer. Adds into the gradients; releases what was saved. Collective over tp
   // (two all-reduces).
   [[nodiscard]] Tensor backward(const Tensor& dy, const MicroBatch& micro, Saved& saved);

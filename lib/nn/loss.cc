@@ -39,6 +39,19 @@ void VocabParallelCrossEntropy::backward(const Tensor& logits, const Tensor& wei
   cross_entropy_grad(logits, first_, saved.labels, saved.sum, weight);
 }
 
+namespace {
+
+void labels_are_best(const Tensor& logits, const Tensor& labels, std::uint8_t* out) {
+  const auto rows = static_cast<std::size_t>(logits.dim(0));
+  std::vector<std::int64_t> best(rows);
+  std::vector<std::int32_t> wanted(rows);
+  argmax(logits, best.data());
+  copy_to_host(labels, wanted.data());
+  for (std::size_t i = 0; i < rows; ++i) out[i] = best[i] == wanted[i] ? 1 : 0;
+}
+
+}  // namespace
+
 VocabParallelHead::VocabParallelHead(std::int64_t vocabulary, const Communicator& tp,
                                      std::int64_t block_bytes)
     : tp_(&tp),
@@ -52,14 +65,16 @@ std::int64_t VocabParallelHead::block_rows() const {
   return std::max<std::int64_t>(1, block_bytes_ / (range_.size() * kLogitBytes));
 }
 
-void VocabParallelHead::nll(const Tensor& x, const Tensor& weight, const Tensor& labels,
-                            float* nll) const {
+void VocabParallelHead::nll(const Tensor& x, const Tensor& weight, const Tensor& labels, float* nll,
+                            std::uint8_t* greedy) const {
+  MT_ASSERT(greedy == nullptr || tp_->size() == 1);
   const std::int64_t rows = x.dim(0), block = std::min(rows, block_rows());
   const Tensor buffer(x.pool(), {block, range_.size()}, DType::kF32, MemoryKind::kWorkspace);
   for (std::int64_t begin = 0; begin < rows; begin += block) {
     const std::int64_t end = std::min(rows, begin + block);
     const Tensor logits = buffer.rows(0, end - begin);
     linear(x.rows(begin, end), weight, logits);
+    if (greedy != nullptr) labels_are_best(logits, labels.rows(begin, end), greedy + begin);
     cross_entropy_.forward(logits, labels.rows(begin, end), nll + begin, nullptr);
   }
 }

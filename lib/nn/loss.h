@@ -45,8 +45,10 @@ class VocabParallelHead {
   // Rows of logits that a block holds.
   [[nodiscard]] std::int64_t block_rows() const;
 
-  // x [rows, h] -> nll, the host's [rows]. Collective over tp.
-  void nll(const Tensor& x, const Tensor& weight, const Tensor& labels, float* nll) const;
+  // x [rows, h] -> nll, the host's [rows]. Collective over tp. With greedy, the host's [rows] too:
+  // 1 where the label has the largest logit, the lowest entry of equals; for a tp of size 1.
+  void nll(const Tensor& x, const Tensor& weight, const Tensor& labels, float* nll,
+           std::uint8_t* greedy = nullptr) const;
   // The same, and the gradient of sum(row_weight * nll): x := dx [rows, h], dweight += (added, a
   // chain over the rows). Collective over tp (one all-reduce of dx besides those of the loss).
   void nll_and_gradients(const Tensor& x, const Tensor& weight, const Tensor& dweight,
