@@ -2,6 +2,7 @@
 mt_test(threads LABEL unit LIBS mt_base)
 mt_test(philox LABEL unit LIBS mt_base)
 mt_test(hash LABEL unit LIBS mt_base PkgConfig::XXHASH)
+mt_test(small_floats LABEL unit LIBS mt_io)
 mt_test(json LABEL unit LIBS mt_base)
 mt_test(log LABEL unit LIBS mt_base)
 mt_test(options LABEL unit LIBS mt_base)

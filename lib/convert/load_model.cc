@@ -1,12 +1,15 @@
 #include "convert/load_model.h"
 
 #include <utility>
+#include <vector>
 
 #include "base/commit.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/small_floats.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/parameters.h"
+#include "tensor/ops.h"
 
 namespace mt {
 namespace {
@@ -59,6 +62,17 @@ std::unique_ptr<Tokenizer> choose_tokenizer(const CheckpointReader& reader,
   return tokenizer;
 }
 
+void round_to(const Parameter& parameter, DType dtype) {
+  if (dtype == DType::kF32) return;
+  const auto count = static_cast<std::size_t>(parameter.value.size());
+  std::vector<float> wide(count);
+  std::vector<std::uint16_t> rounded(count);
+  copy_to_host(parameter.value, wide.data());
+  convert_floats(wide.data(), DType::kF32, rounded.data(), dtype, count);
+  convert_floats(rounded.data(), dtype, wide.data(), DType::kF32, count);
+  copy_from_host(wide.data(), parameter.value);
+}
+
 }  // namespace
 
 void TokenizerOptions::add_to(Options& options) {
@@ -79,7 +93,7 @@ std::unique_ptr<Tokenizer> TokenizerOptions::open() const {
 }
 
 LoadedModel load_model(const std::string& path, const TokenizerOptions& tokenizer,
-                       const Communicator& tp, Pool& pool) {
+                       const Communicator& tp, Pool& pool, DType weights) {
   if (path.empty()) throw UsageError("--load: a checkpoint or a training run must be named");
   const FoundCheckpoint found = find_checkpoint(path);
   if (found.absent) {
@@ -99,7 +113,14 @@ LoadedModel load_model(const std::string& path, const TokenizerOptions& tokenize
   const StageRange whole{.first_layer = 0, .last_layer = model.config.num_layers};
   model.stage = std::make_unique<GptStage>(model.config, whole, tp, pool, Use::kInference);
   load_parameters(reader, model.stage->parameters(), true);
+  for (const Parameter* parameter : model.stage->parameters()) round_to(*parameter, weights);
   return model;
+}
+
+DType inference_precision(const std::string& name) {
+  if (name == "fp32") return DType::kF32;
+  if (name == "bf16") return DType::kBf16;
+  throw UsageError(cat("--precision: expected one of fp32, bf16, found \"", printable(name), "\""));
 }
 
 }  // namespace mt

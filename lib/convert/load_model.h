@@ -35,10 +35,16 @@ struct LoadedModel {
 // Opens the checkpoint that `path` means (find_checkpoint), verifies and loads its weights.
 // A tokenizer that was given must have the digest of the one that the checkpoint was trained with,
 // and no tokenizer may have more entries than the model. tp (of size 1) and pool must outlive the
-// result. Throws UsageError (no path), EnvironmentError (nothing there, no memory), DataError
-// (damage by tensor, another architecture, other tokenizer: both digests).
+// result. weights: kF32, or kBf16, which rounds every parameter to the nearest bf16 number (ties to
+// even): the results are, bit for bit, those of the f32 model with the rounded weights. Throws
+// UsageError (no path), EnvironmentError (nothing there, no memory), DataError (damage by tensor,
+// another architecture, other tokenizer: both digests).
 [[nodiscard]] LoadedModel load_model(const std::string& path, const TokenizerOptions& tokenizer,
-                                     const Communicator& tp, Pool& pool);
+                                     const Communicator& tp, Pool& pool,
+                                     DType weights = DType::kF32);
+
+// What --precision of a program that loads a model means: "fp32" or "bf16". Throws UsageError.
+[[nodiscard]] DType inference_precision(const std::string& name);
 
 // The carried files of a tokenizer under their names in a checkpoint, and the digest as stored.
 constexpr const char* kCarriedVocab = "tokenizer/vocab.json";

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <limits>
@@ -15,6 +14,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/small_floats.h"
 
 namespace mt {
 namespace {
@@ -223,28 +223,6 @@ std::map<std::string, std::string> read_index(const std::string& path) {
   return files;
 }
 
-float from_f16(std::uint16_t bits) {
-  const std::uint32_t sign = std::uint32_t{bits & 0x8000U} << 16;
-  const std::uint32_t exponent = bits >> 10 & 31U;
-  const std::uint32_t mantissa = bits & 1023U;
-  if (exponent == 0) {
-    const float magnitude = static_cast<float>(mantissa) * 0x1p-24F;
-    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(magnitude));
-  }
-  const std::uint32_t wide = exponent == 31 ? 255 : exponent + 112;
-  return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
-}
-
-// Elements at any alignment, little-endian, to f32.
-template <typename From, typename Convert>
-void convert(const unsigned char* from, std::uint64_t count, float* out, Convert to_f32) {
-  for (std::uint64_t i = 0; i < count; ++i) {
-    From value{};
-    std::memcpy(&value, from + i * sizeof(From), sizeof(From));
-    out[i] = to_f32(value);
-  }
-}
-
 }  // namespace
 
 struct SafetensorsReader::State {
@@ -337,16 +315,17 @@ void SafetensorsReader::read_f32(const std::string& name, std::int64_t first, st
       all_rows == 0 ? 0 : tensor.bytes / static_cast<std::uint64_t>(all_rows);
   const unsigned char* const from = data(name) + static_cast<std::uint64_t>(first) * row_bytes;
   const std::uint64_t count = static_cast<std::uint64_t>(rows) * row_bytes / element;
-  if (tensor.type == "F32") {
-    convert<float>(from, count, out, [](float value) { return value; });
-  } else if (tensor.type == "F64") {
-    convert<double>(from, count, out, [](double value) { return static_cast<float>(value); });
-  } else if (tensor.type == "BF16") {
-    convert<std::uint16_t>(from, count, out, [](std::uint16_t bits) {
-      return std::bit_cast<float>(std::uint32_t{bits} << 16);
-    });
-  } else if (tensor.type == "F16") {
-    convert<std::uint16_t>(from, count, out, from_f16);
+  if (tensor.type == "F64") {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      double value = 0;
+      std::memcpy(&value, from + i * sizeof(value), sizeof(value));
+      out[i] = static_cast<float>(value);
+    }
+  } else if (tensor.type == "F32" || tensor.type == "BF16" || tensor.type == "F16") {
+    const DType stored = tensor.type == "F32"    ? DType::kF32
+                         : tensor.type == "BF16" ? DType::kBf16
+                                                 : DType::kF16;
+    convert_floats(from, stored, out, DType::kF32, count);
   } else {
     throw DataError(cat(state_->files[tensor.file], ": tensor ", printable(name),
                         ": expected F32, BF16, F16 or F64, found ", tensor.type));
