@@ -1,4 +1,6 @@
 // mt-eval: a model and a text or token shard, to its perplexity.
+#include <cerrno>
+#include <cstring>
 #include <iomanip>
 #include <iostream>
 #include <memory>
@@ -71,8 +73,10 @@ class TokenLines {
   void write() {
     if (file_) {
       file_->write(held_);
-    } else if (!(std::cout << held_)) {
-      throw mt::EnvironmentError("standard output cannot be written");
+    } else if (errno = 0; !(std::cout << held_)) {
+      throw mt::EnvironmentError(
+          mt::cat("cannot write standard output: ",
+                  errno != 0 ? std::strerror(errno) : "an earlier write failed"));
     }
     held_.clear();
   }

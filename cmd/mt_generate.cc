@@ -52,8 +52,11 @@ std::string read_prompt() {
 
 // Writes at once, so that a reader sees each piece as it comes and a full disk ends the work.
 void put(const std::string& text) {
+  errno = 0;
   if (!(std::cout << text << std::flush)) {
-    throw mt::EnvironmentError("standard output cannot be written");
+    throw mt::EnvironmentError(
+        mt::cat("cannot write standard output: ",
+                errno != 0 ? std::strerror(errno) : "an earlier write failed"));
   }
 }
 

@@ -125,7 +125,7 @@ bool lock_new(const std::string& path, FileDescriptor& lock, const std::string& 
     fail_write(target, error, cat("opening ", path, ": "));
   }
   struct stat status {};
-  return locked != Locked::kByAnother && ::lstat(path.c_str(), &status) == 0;
+  return locked != Locked::kByAnother && (::lstat(path.c_str(), &status) == 0 || errno != ENOENT);
 }
 
 // True if `name` is BEGIN, a process and a counter, as temporary_name() makes it.
@@ -153,6 +153,7 @@ void sweep(const Place& place) {
     log_info(cat("removing ", printable(path), ", which a job that died left"));
     remove_tree(path);
   }
+  if (error) fail_write(join(place), error.value(), cat("reading ", place.directory, ": "));
 }
 
 }  // namespace

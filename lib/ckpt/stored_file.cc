@@ -55,7 +55,10 @@ FileDescriptor OpenDirectory::open(const std::string& name) const {
     fd = open_at(folder.get(), name.substr(slash + 1), O_NONBLOCK, path);
   }
   struct stat status {};
-  if (::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
+  if (::fstat(fd.get(), &status) != 0) {  // a failing system, which says nothing about the file
+    throw EnvironmentError(cat("cannot read ", printable(path), ": ", std::strerror(errno)));
+  }
+  if (!S_ISREG(status.st_mode)) {
     throw DataError(cat("cannot read ", printable(path), ": not a regular file"));
   }
   return fd;

@@ -21,9 +21,13 @@ namespace mt {
 namespace {
 
 bool same_path(const std::string& a, const std::string& b) {
-  std::error_code ignored;
-  return std::filesystem::weakly_canonical(a, ignored) ==
-         std::filesystem::weakly_canonical(b, ignored);
+  // What does not resolve is compared as it is written, and reported by who reads it.
+  const auto whole = [](const std::string& path) {
+    std::error_code error;
+    const auto resolved = std::filesystem::weakly_canonical(path, error);
+    return error ? std::filesystem::path(path) : resolved;
+  };
+  return whole(a) == whole(b);
 }
 
 std::string gib(double bytes) {
@@ -150,9 +154,14 @@ void probe_folder(const std::string& save) {
   if (!file.valid()) {
     throw EnvironmentError(cat("--save ", save, ": cannot write: ", std::strerror(errno)));
   }
-  write_fully(file.get(), kBytes.data(), kBytes.size(), path);
-  sync_file(file.get(), path);
-  file.close(path);
+  try {
+    write_fully(file.get(), kBytes.data(), kBytes.size(), path);
+    sync_file(file.get(), path);
+    file.close(path);
+  } catch (const EnvironmentError&) {
+    ::unlink(path.c_str());
+    throw;
+  }
   if (::unlink(path.c_str()) != 0) {
     throw EnvironmentError(cat(path, ": cannot remove: ", std::strerror(errno)));
   }

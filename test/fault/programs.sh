@@ -1,0 +1,149 @@
+# Sourced after loops.sh: the five programs as scenarios, on inputs as small as they can be. Needs $source and $bin.
+# shellcheck shell=bash disable=SC2034
+vocabulary=(--vocab-file "$source/share/shakespeare/vocab.json" --merge-file "$source/share/shakespeare/merges.txt")
+
+# make_inputs: in $scratch/made, and there what each scenario must leave.
+make_inputs() {
+  mkdir made && cd made || exit 1
+  local i
+  for i in $(seq 40); do
+    echo "{\"text\": \"document $i of some words that are not much longer than this one\"}"
+  done > in.jsonl
+  echo '{"text": "what stood there before"}' > old.jsonl
+  cat > tiny.conf <<'END'
+num-layers = 1
+hidden-size = 16
+num-attention-heads = 2
+seq-length = 16
+max-position-embeddings = 16
+micro-batch-size = 2
+global-batch-size = 2
+train-iters = 2
+lr = 1e-2
+data-path = ../made/in.h5
+split = 80,20,0
+eval-iters = 1
+eval-interval = 2
+save-interval = 1
+threads = 2
+END
+  ln -s "$source/test/data/hf/gpt-shakespeare" hf
+  head -c 200 "$source/share/shakespeare/input.txt" > text
+  {
+    "$bin/mt-preprocess" --input in.jsonl --output-prefix in "${vocabulary[@]}" --append-eod --json &&
+    "$bin/mt-preprocess" --input old.jsonl --output-prefix old "${vocabulary[@]}" --append-eod &&
+    "$bin/mt-train" --config tiny.conf --save whole --keep 2 --metrics metrics
+  } > log 2>&1 || { cat log; echo "cannot make the inputs"; exit 1; }
+  # As a run that was stopped after its first step left it.
+  mkdir run && cp -r whole/iter_0000001 run && ln -s iter_0000001 run/latest
+  cd ..
+  for i in preprocess preprocess_over train train_load reshard_import reshard_copy reshard_over eval eval_over generate; do
+    rm -rf w && mkdir w && cd w || exit 1
+    "prepare_$i" && "command_$i"
+    "${command[@]}" > stdout 2> stderr || { cat stderr; echo "cannot run $i"; exit 1; }
+    mv d "../made/$i.d" && mv stdout "../made/$i.stdout" && cd .. || exit 1
+  done
+}
+
+# same_output NAME: stdout is what it should be.
+same_output() { cmp -s stdout "../made/$1.stdout"; }
+whole_file() { # FILE NAME WANTED OLD: none, old, new, partial
+  if [ ! -e "$1" ]; then echo none
+  elif [ -n "$4" ] && cmp -s "$1" "$4"; then echo old
+  elif cmp -s "$1" "$3"; then same_output "$2" && echo new || echo new-but-short
+  else echo partial; fi
+}
+
+prepare_preprocess() { mkdir -p d; }
+command_preprocess() {
+  command=("$bin/mt-preprocess" --input ../made/in.jsonl --output-prefix d/out "${vocabulary[@]}" --append-eod --workers 2
+    --json --force)
+}
+state_preprocess() { whole_file d/out.h5 preprocess ../made/in.h5 ../made/old.h5; }
+left_preprocess() { ls -A d | grep -vxE 'out\.h5'; }
+before_preprocess="none new-but-short" after_preprocess="new" names_preprocess='d/\.?out| d:|made/in\.jsonl|vocab\.json|merges\.txt|standard'
+
+# The same where a shard stands already.
+prepare_preprocess_over() { mkdir -p d && cp ../made/old.h5 d/out.h5; }
+command_preprocess_over() { command_preprocess; }
+state_preprocess_over() { state_preprocess; }
+left_preprocess_over() { left_preprocess; }
+before_preprocess_over="old new-but-short" after_preprocess_over="new" names_preprocess_over=$names_preprocess
+
+prepare_train() { mkdir -p d; }
+command_train() { command=("$bin/mt-train" --config ../made/tiny.conf --save d/run --load d/run --keep 1
+    --metrics d/metrics); }
+# none or iterN: the newest one, if all that are there are whole; partial if one is not.
+state_train() {
+  local iteration newest=none
+  for iteration in d/run/iter_*; do
+    [ -e "$iteration" ] || continue
+    diff -r "$iteration" "../made/whole/$(basename "$iteration")" > /dev/null 2>&1 || newest=partial
+    [ "$newest" = partial ] || newest=iter${iteration: -1}
+  done
+  if [ "$newest" = iter2 ]; then
+    [ "$(grep -c '"loss":' d/metrics)" -eq 2 ] || newest="iter2-but-$(grep -c '"loss":' d/metrics)-metrics"
+  fi
+  echo "$newest"
+}
+left_train() { ls -A d d/run 2> /dev/null | grep -vxE '|d:|d/run:|run|metrics|\.lock|latest|iter_000000[12]'; }
+before_train="none iter1" after_train="iter2" names_train='d/\.?run|d/\.?metrics| d:|made/in\.h5|tiny\.conf|standard'
+
+prepare_train_load() {
+  mkdir -p d && cp -r ../made/run d/run && grep -m 1 '"loss":' ../made/metrics > d/metrics
+}
+command_train_load() { command_train; }
+state_train_load() { state_train; }
+left_train_load() { left_train; }
+before_train_load="iter1" after_train_load="iter2" names_train_load=$names_train
+
+folder_state() { # FOLDER NAME OLD: none, old, new, partial
+  if [ ! -e "$1" ]; then echo none
+  elif [ -n "$3" ] && diff -r "$1" "$3" > /dev/null 2>&1; then echo old
+  elif diff -r "$1" "../made/$2.d/$(basename "$1")" > /dev/null 2>&1; then echo new
+  else echo partial; fi
+}
+prepare_reshard_import() { mkdir -p d; }
+command_reshard_import() { command=("$bin/mt-reshard" ../made/hf d/to); }
+state_reshard_import() { folder_state d/to reshard_import ''; }
+left_reshard_import() { ls -A d | grep -vx to; }
+before_reshard_import="none" after_reshard_import="new" names_reshard_import='d/\.?to| d:|made/hf|standard'
+
+prepare_reshard_copy() { mkdir -p d; }
+command_reshard_copy() { command=("$bin/mt-reshard" ../made/run d/to); }
+state_reshard_copy() { folder_state d/to reshard_copy ''; }
+left_reshard_copy() { ls -A d | grep -vx to; }
+before_reshard_copy="none" after_reshard_copy="new" names_reshard_copy='d/\.?to| d:|made/run|standard'
+
+prepare_reshard_over() { mkdir -p d && cp -r ../made/whole/iter_0000002 d/to; }
+command_reshard_over() { command=("$bin/mt-reshard" --force ../made/run d/to); }
+state_reshard_over() { folder_state d/to reshard_over ../made/whole/iter_0000002; }
+left_reshard_over() { ls -A d | grep -vx to; }
+before_reshard_over="old" after_reshard_over="new" names_reshard_over=$names_reshard_copy
+
+prepare_eval() { mkdir -p d; }
+command_eval() {
+  command=("$bin/mt-eval" --load ../made/run --valid-data ../made/text --token-nll d/nll --json --force --threads 2)
+}
+state_eval() { whole_file d/nll eval ../made/eval.d/nll ../made/old.jsonl; }
+left_eval() { ls -A d | grep -vx nll; }
+before_eval="none new-but-short" after_eval="new" names_eval='d/\.?nll| d:|made/run|made/text|standard'
+
+prepare_eval_over() { mkdir -p d && cp ../made/old.jsonl d/nll; }
+command_eval_over() { command_eval; }
+state_eval_over() { state_eval; }
+left_eval_over() { left_eval; }
+before_eval_over="old new-but-short" after_eval_over="new" names_eval_over=$names_eval
+
+prepare_generate() { mkdir -p d; }
+command_generate() {
+  command=("$bin/mt-generate" --load ../made/run --greedy --prompt hi --num-tokens-to-generate 6 --threads 2)
+}
+# The text so far, or all of it.
+state_generate() {
+  if same_output generate; then echo new
+  elif [ "$(head -c "$(stat -c %s stdout)" ../made/generate.stdout)" = "$(cat stdout)" ]; then echo begun
+  else echo partial; fi
+}
+left_generate() { ls -A d; }
+before_generate="begun" after_generate="new" names_generate='made/run|standard'
