@@ -76,7 +76,10 @@ struct AttentionShape {
   bool causal = true;
   float scale = 1.0F;                       // of the scores, 1 / sqrt(head_size)
   const std::int32_t* first_key = nullptr;  // [batch, queries], or null: 0
-  std::int64_t first_head = 0;              // global index of head 0, for dropout
+  // Inference with a cache: sample i sees sample_keys[i] keys (at most `keys`) of the sample
+  // kv_samples[i] of k and v. Null: `keys`, and its own.
+  const std::int64_t *sample_keys = nullptr, *kv_samples = nullptr;  // [batch]
+  std::int64_t first_head = 0;  // global index of head 0, for dropout
   // Dropout of the probabilities: element ((first_head + head) * queries + query) * round_up(keys,
   // 4) + key. Training only, where queries == keys.
   Dropout dropout;

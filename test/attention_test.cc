@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include <algorithm>
 #include <cmath>
 
@@ -129,30 +131,54 @@ TEST(attention, gradients_match_finite_differences) {
   }
 }
 
+// Two sequences in slots 3 and 1 of a cache of four, at lengths of their own.
 TEST(attention, decoding_with_a_cache_gives_the_bits_of_the_whole) {
-  TestRig rig;
-  const Sizes sizes{2, 70, 3, 10};
-  Layer layer(rig, sizes, 0.0);
-  const Tensor x = random_tensor(rig.pool, {2, 70, 30}, 1);
-  const Tensor whole = layer.attention.forward(x, x, {}, nullptr);
-  KeyValueCache cache = layer.attention.make_cache(rig.pool, 2, 71);
-  for (const std::int64_t step : {5, 1, 58, 1, 1, 4}) {
-    const Tensor part(rig.pool, {2, step, 30}, DType::kF32, MemoryKind::kWorkspace);
-    const auto rows_at = [&](const Tensor& t, std::int64_t sample, std::int64_t begin,
-                             std::int64_t count) {
-      const Tensor flat = t.view({t.dim(0) * t.dim(1), 30});
-      return flat.rows(sample * t.dim(1) + begin, sample * t.dim(1) + begin + count);
-    };
-    for (std::int64_t sample = 0; sample < 2; ++sample) {
-      copy(rows_at(x, sample, cache.length, step), rows_at(part, sample, 0, step));
+  for (const char* set : {"baseline", ""}) {
+    for (const int threads : {1, 3}) {
+      TestRig rig(set, threads);
+      const Sizes sizes{2, 70, 3, 10};
+      Layer layer(rig, sizes, 0.0);
+      const Tensor x = random_tensor(rig.pool, {2, 70, 30}, 1);
+      const Tensor whole = layer.attention.forward(x, x, {}, nullptr);
+      const Tensor cache = layer.attention.make_cache(rig.pool, 4, 71);
+      const std::array<std::int64_t, 2> slots{3, 1};
+      std::array<std::int64_t, 2> held{0, 0};
+      // (which, how many): one of them alone, or both together.
+      for (const auto& [which, step] :
+           std::vector<std::pair<std::vector<int>, std::int64_t>>{{{1}, 7},
+                                                                  {{0, 1}, 1},
+                                                                  {{1, 0}, 20},
+                                                                  {{0}, 29},
+                                                                  {{0, 1}, 19},
+                                                                  {{1, 0}, 1},
+                                                                  {{1}, 22}}) {
+        const auto rows = static_cast<std::int64_t>(which.size());
+        const Tensor part(rig.pool, {rows, step, 30}, DType::kF32, MemoryKind::kWorkspace);
+        CachePlaces places;
+        const auto rows_at = [&](const Tensor& t, std::int64_t sample, std::int64_t begin) {
+          const Tensor flat = t.view({t.dim(0) * t.dim(1), 30});
+          return flat.rows(sample * t.dim(1) + begin, sample * t.dim(1) + begin + step);
+        };
+        for (std::int64_t i = 0; i < rows; ++i) {
+          const auto sample = static_cast<std::size_t>(which[static_cast<std::size_t>(i)]);
+          places.slots.push_back(slots.at(sample));
+          places.starts.push_back(held.at(sample));
+          copy(rows_at(x, which[static_cast<std::size_t>(i)], held.at(sample)),
+               rows_at(part, i, 0));
+        }
+        const Tensor y = layer.attention.forward_cached(part, part, cache, places);
+        for (std::int64_t i = 0; i < rows; ++i) {
+          const auto sample = static_cast<std::size_t>(which[static_cast<std::size_t>(i)]);
+          expect_same_bits(
+              values_of(rows_at(y, i, 0)),
+              values_of(rows_at(whole, which[static_cast<std::size_t>(i)], held.at(sample))),
+              cat("sample ", sample, ", positions from ", held.at(sample)));
+          held.at(sample) += step;
+        }
+      }
+      EXPECT_EQ(held[0], 70);
+      EXPECT_EQ(held[1], 70);
     }
-    const Tensor y = layer.attention.forward_cached(part, part, {}, cache);
-    for (std::int64_t sample = 0; sample < 2; ++sample) {
-      expect_same_bits(values_of(rows_at(y, sample, 0, step)),
-                       values_of(rows_at(whole, sample, cache.length, step)),
-                       cat("positions from ", cache.length));
-    }
-    cache.length += step;
   }
 }
 

@@ -258,12 +258,66 @@ TEST(model, decoding_with_a_cache_gives_the_bits_of_the_whole) {
       expect_same_bits({found, found + 37}, {expected, expected + 37}, cat("position ", held - 1));
     }
     if (step == 3) {  // go back and take the same way again
-      GptStage::truncate(*cache, held - 3);
+      for (std::int64_t slot = 0; slot < 3; ++slot) GptStage::truncate(*cache, slot, held - 3);
       expect_same_bits(values_of(job.model.next_logits(next, *cache)), logits, "after going back");
     }
   }
   const GptInput more{.batch = 3, .sequence = 1, .tokens = job.tokens.data()};
   EXPECT_THROW((void)job.model.next_logits(more, *cache), UsageError);
+}
+
+// Slots of unequal lengths, filled and left at their own times, beginnings shared: every sequence
+// gets the logits that it gets alone.
+TEST(model, slots_of_a_cache_do_not_know_of_each_other) {
+  Job job(small_config(), 4, "", 2, Use::kInference);
+  const auto whole = values_of(job.model.all_logits(job.input(0, 4)));
+  const auto cache = job.model.make_cache(5, 11);
+  const auto tokens_at = [&](std::int64_t sequence, std::int64_t position) {
+    return job.tokens[static_cast<std::size_t>(sequence * 11 + position)];
+  };
+  const auto expect_logits = [&](const Tensor& logits, std::int64_t row, std::int64_t sequence,
+                                 std::int64_t position) {
+    const auto found = values_of(logits.rows(row, row + 1));
+    const auto expected = whole.begin() + (sequence * 11 + position) * 37;
+    expect_same_bits(found, {expected, expected + 37},
+                     cat("sequence ", sequence, ", position ", position));
+  };
+  // Prompts of 7, 1 and 4 tokens, each alone into its slot.
+  const std::vector<std::int64_t> slots{4, 0, 2};
+  std::vector<std::int64_t> lengths{7, 1, 4};
+  for (std::int64_t i = 0; i < 3; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const GptInput prompt{
+        .batch = 1, .sequence = lengths[at], .tokens = job.tokens.data() + i * 11};
+    expect_logits(job.model.next_logits(prompt, *cache, {slots[at]}), 0, i, lengths[at] - 1);
+  }
+  for (int step = 0; step < 4; ++step) {
+    std::vector<std::int32_t> next;
+    for (std::int64_t i = 0; i < 3; ++i) {
+      next.push_back(tokens_at(i, lengths[static_cast<std::size_t>(i)]));
+    }
+    const Tensor logits =
+        job.model.next_logits({.batch = 3, .sequence = 1, .tokens = next.data()}, *cache, slots);
+    for (std::int64_t i = 0; i < 3; ++i) {
+      expect_logits(logits, i, i, lengths[static_cast<std::size_t>(i)]++);
+    }
+  }
+  EXPECT_EQ(GptStage::cached(*cache, 4), 11);
+  EXPECT_EQ(GptStage::cached(*cache, 0), 5);
+  EXPECT_EQ(GptStage::cached(*cache, 3), 0);
+  const std::int32_t token = 1;
+  EXPECT_THROW(
+      (void)job.model.next_logits({.batch = 1, .sequence = 1, .tokens = &token}, *cache, {4}),
+      UsageError);
+  // A copy of a beginning goes on as the original does, and its own slot is free for another.
+  GptStage::fork(*cache, 0, 3, 4);
+  EXPECT_EQ(GptStage::cached(*cache, 3), 4);
+  GptStage::truncate(*cache, 0, 0);
+  const GptInput other{.batch = 1, .sequence = 6, .tokens = job.tokens.data() + 3 * 11};
+  expect_logits(job.model.next_logits(other, *cache, {0}), 0, 3, 5);
+  const std::int32_t fifth = tokens_at(1, 4);
+  expect_logits(job.model.next_logits({.batch = 1, .sequence = 1, .tokens = &fifth}, *cache, {3}),
+                0, 1, 4);
 }
 
 TEST(model, likelihoods_are_those_of_training_without_dropout) {

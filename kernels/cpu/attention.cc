@@ -33,6 +33,7 @@ std::int64_t round_up(std::int64_t x, std::int64_t to) {
 struct Head {
   const AttentionShape& s;
   std::int64_t sample, head;
+  std::int64_t kv_sample, keys;
   std::int64_t width;  // head_size rounded up to 16
   DropoutMask mask;
 
@@ -40,6 +41,8 @@ struct Head {
       : s(shape),
         sample(item / shape.heads),
         head(item % shape.heads),
+        kv_sample(shape.kv_samples == nullptr ? sample : shape.kv_samples[sample]),
+        keys(shape.sample_keys == nullptr ? shape.keys : shape.sample_keys[sample]),
         width(round_up(shape.head_size, 16)),
         mask(dropout_mask(shape.dropout)) {}
 
@@ -49,7 +52,7 @@ struct Head {
   }
   template <typename T>
   T* kv(T* base, std::int64_t key) const {
-    return base + sample * s.kv_batch + key * s.kv_row + head * s.head_size;
+    return base + kv_sample * s.kv_batch + key * s.kv_row + head * s.head_size;
   }
   template <typename T>
   T* out(T* base, std::int64_t query) const {
@@ -57,7 +60,7 @@ struct Head {
   }
   // Keys that a query sees: [first_key(query), end_key(query)).
   std::int64_t end_key(std::int64_t query) const {
-    return s.causal ? s.keys - s.queries + query + 1 : s.keys;
+    return s.causal ? keys - s.queries + query + 1 : keys;
   }
   std::int64_t first_key(std::int64_t query) const {
     return s.first_key == nullptr ? 0 : s.first_key[sample * s.queries + query];
@@ -73,7 +76,7 @@ struct Head {
   }
   void factors(std::int64_t query, std::int64_t key, float* f) const {
     const std::int64_t row = (s.first_head + head) * s.queries + query;
-    const auto block = static_cast<std::uint64_t>(row * round_up(s.keys, 4) + key) / 4;
+    const auto block = static_cast<std::uint64_t>(row * round_up(keys, 4) + key) / 4;
     dropout_factors(mask, s.dropout.samples[sample], block, f);
   }
   // Asks for a few rows of the next keys while this block is computed: rows far apart escape the
@@ -170,7 +173,7 @@ struct ForwardScratch {
 void forward_group(const AttentionForward& f, const Head& h, const ForwardScratch& t,
                    std::int64_t tile_begin, std::int64_t begin, std::int64_t end,
                    std::int64_t key) {
-  const std::int64_t depth = smaller(kKeys, smaller(h.last_end(end), h.s.keys) - key);
+  const std::int64_t depth = smaller(kKeys, smaller(h.last_end(end), h.keys) - key);
   if (depth <= 0 || (h.s.first_key != nullptr && h.least_first(begin, end) >= key + kKeys)) {
     return;
   }
@@ -191,7 +194,7 @@ void forward_group(const AttentionForward& f, const Head& h, const ForwardScratc
     const std::int64_t query = begin + r;
     const std::int64_t in_tile = query - tile_begin;
     float* scores = t.scores + r * kKeys;
-    const Range seen = {h.first_key(query) - key, smaller(h.end_key(query), h.s.keys) - key};
+    const Range seen = {h.first_key(query) - key, smaller(h.end_key(query), h.keys) - key};
     const float factor =
         softmax_step(scores, columns, seen, h.s.scale, {t.max + in_tile, t.lanes + in_tile * 16});
     if (factor != 1.0F) {
@@ -228,10 +231,10 @@ void forward_tile(const AttentionForward& f, const Head& h, std::int64_t begin, 
     store(t.lanes + r * 16, all(0.0F));
     t.max[r] = -__builtin_inff();
   }
-  const std::int64_t key_end = smaller(h.last_end(end), h.s.keys);
+  const std::int64_t key_end = smaller(h.last_end(end), h.keys);
   const std::int64_t key_begin = h.least_first(begin, end) / kKeys * kKeys;
   for (std::int64_t key = key_begin; key < key_end; key += kKeys) {
-    const std::int64_t keys = smaller(kKeys, h.s.keys - key);
+    const std::int64_t keys = smaller(kKeys, h.keys - key);
     pack_columns(h.kv(static_cast<const float*>(f.k), key), h.s.kv_row, keys, h.s.head_size,
                  t.k_columns);
     pack_rows(h.kv(static_cast<const float*>(f.v), key), h.s.kv_row, keys, kKeys, h.s.head_size,
@@ -282,7 +285,7 @@ struct BackwardScratch {
 // output saw and the gradient of the scores: dS = P (dP - D) scale. 64 columns are written.
 void score_gradient_row(const Head& h, std::int64_t query, std::int64_t key, std::int64_t columns,
                         float log_sum_exp, float row_sum, float* scores, float* dscores) {
-  const Range seen = {h.first_key(query) - key, smaller(h.end_key(query), h.s.keys) - key};
+  const Range seen = {h.first_key(query) - key, smaller(h.end_key(query), h.keys) - key};
   alignas(64) float factors[kKeys];
   if (h.drops()) {
     h.factors(query, key, factors);
@@ -318,7 +321,7 @@ void backward_group(const AttentionBackward& b, const Head& h, const BackwardScr
   const std::int64_t rows = end - begin;
   float* scores = t.probabilities + (begin - tile_begin) * kKeys;
   float* dscores = t.dscores + (begin - tile_begin) * kKeys;
-  std::int64_t depth = larger(0, smaller(kKeys, smaller(h.last_end(end), h.s.keys) - key));
+  std::int64_t depth = larger(0, smaller(kKeys, smaller(h.last_end(end), h.keys) - key));
   if (h.s.first_key != nullptr && h.least_first(begin, end) >= key + kKeys) {
     depth = 0;
   }
@@ -362,7 +365,7 @@ void add_key_gradients(const Head& h, const BackwardScratch& t, std::int64_t til
   for (std::int64_t k = 0; k < keys; k += kGroup) {
     std::int64_t first = tile_begin;
     if (h.s.causal) {
-      first = larger(first, key + k - (h.s.keys - h.s.queries));
+      first = larger(first, key + k - (h.keys - h.s.queries));
     }
     if (first >= tile_end) {
       break;
@@ -389,7 +392,7 @@ void add_key_gradients(const Head& h, const BackwardScratch& t, std::int64_t til
 void backward_keys(const AttentionBackward& b, const Head& h, const BackwardScratch& t,
                    std::int64_t key) {
   const std::int64_t d = h.s.head_size;
-  const std::int64_t keys = smaller(kKeys, h.s.keys - key);
+  const std::int64_t keys = smaller(kKeys, h.keys - key);
   const float* k = h.kv(static_cast<const float*>(b.k), key);
   pack_columns(k, h.s.kv_row, keys, d, t.k_columns);
   pack_rows(k, h.s.kv_row, keys, kKeys, d, h.width, t.k_rows);
@@ -404,7 +407,7 @@ void backward_keys(const AttentionBackward& b, const Head& h, const BackwardScra
       continue;
     }
     for (std::int64_t g = tile; g < end; g += kGroup) {
-      ahead = h.prefetch_keys(b.k, b.v, ahead, smaller(key + 2 * kKeys, h.s.keys));
+      ahead = h.prefetch_keys(b.k, b.v, ahead, smaller(key + 2 * kKeys, h.keys));
       backward_group(b, h, t, tile, g, smaller(g + kGroup, end), key);
     }
     add_key_gradients(h, t, tile, end, key, keys);
@@ -437,7 +440,7 @@ void backward_head(const AttentionBackward& b, const Head& h, float* base) {
   for (std::int64_t i = 0; i < queries * h.width; i += 16) {
     store(t.dq + i, all(0.0F));
   }
-  for (std::int64_t key = 0; key < h.s.keys; key += kKeys) {
+  for (std::int64_t key = 0; key < h.keys; key += kKeys) {
     backward_keys(b, h, t, key);
   }
   for (std::int64_t r = 0; r < queries; ++r) {

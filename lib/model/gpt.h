@@ -101,17 +101,22 @@ class GptStage {
   // All functions that take an input throw DataError, naming the place, for a token, label or
   // position outside the model's tables, and UsageError for a sequence longer than the positions.
 
-  // Inference of a whole model with a key/value cache. A cache holds `capacity` positions of
-  // `batch` sequences.
-  [[nodiscard]] std::unique_ptr<Cache, Release> make_cache(std::int64_t batch,
+  // Inference of a whole model with a key/value cache of several slots, each with up to `capacity`
+  // positions of one sequence and a length of its own.
+  [[nodiscard]] std::unique_ptr<Cache, Release> make_cache(std::int64_t slots,
                                                            std::int64_t capacity) const;
-  [[nodiscard]] static std::int64_t cached(const Cache& cache);  // positions held
-  static void truncate(Cache& cache, std::int64_t positions);
-  // Appends input.sequence positions to the cache and returns the logits of the last position of
-  // each sequence, [b, V] over the true vocabulary (the caller's until the next call). Bitwise what
-  // a forward without cache gives. Throws UsageError when the positions of the model or the cache
+  [[nodiscard]] static std::int64_t cached(const Cache& cache, std::int64_t slot = 0);
+  // Forgets what a slot holds beyond its first `positions`.
+  static void truncate(Cache& cache, std::int64_t slot, std::int64_t positions);
+  // Slot `to` gets the first `positions` positions of slot `from`.
+  static void fork(Cache& cache, std::int64_t from, std::int64_t to, std::int64_t positions);
+  // Appends input.sequence positions to slot slots[i] for each row i of the input (none given: rows
+  // and slots in order) and returns the logits of the last position of each row, [b, V] over the
+  // true vocabulary (the caller's until the next call). Bitwise what a forward without cache gives,
+  // whatever else is in the batch. Throws UsageError when the positions of the model or the cache
   // would be exceeded.
-  [[nodiscard]] Tensor next_logits(const GptInput& input, Cache& cache);
+  [[nodiscard]] Tensor next_logits(const GptInput& input, Cache& cache,
+                                   const std::vector<std::int64_t>& slots = {});
   // Logits of every position without a cache, [b, s, V]; for comparisons and small models.
   [[nodiscard]] Tensor all_logits(const GptInput& input);
   // Activations for comparisons: after the embedding, after each block, after the final norm. [b,

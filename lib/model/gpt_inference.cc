@@ -43,41 +43,65 @@ std::vector<Tensor> GptStage::all_activations(const GptInput& input) {
 }
 
 std::unique_ptr<GptStage::Cache, GptStage::Release> GptStage::make_cache(
-    std::int64_t batch, std::int64_t capacity) const {
-  MT_ASSERT(batch > 0 && capacity > 0);
+    std::int64_t slots, std::int64_t capacity) const {
+  MT_ASSERT(slots > 0 && capacity > 0);
   std::unique_ptr<Cache, Release> cache(std::make_unique<Cache>().release());
-  cache->batch = batch;
   cache->capacity = capacity;
+  cache->lengths.assign(static_cast<std::size_t>(slots), 0);
   for (const Block& block : parts_->blocks) {
-    cache->layers.push_back(block.make_cache(*parts_->pool, batch, capacity));
+    cache->layers.push_back(block.make_cache(*parts_->pool, slots, capacity));
   }
   return cache;
 }
 
-std::int64_t GptStage::cached(const Cache& cache) {
-  return cache.length;
+std::int64_t GptStage::cached(const Cache& cache, std::int64_t slot) {
+  return cache.lengths.at(static_cast<std::size_t>(slot));
 }
 
-void GptStage::truncate(Cache& cache, std::int64_t positions) {
-  MT_ASSERT(0 <= positions && positions <= cache.length);
-  cache.length = positions;
+void GptStage::truncate(Cache& cache, std::int64_t slot, std::int64_t positions) {
+  MT_ASSERT(0 <= positions && positions <= cached(cache, slot));
+  cache.lengths[static_cast<std::size_t>(slot)] = positions;
 }
 
-Tensor GptStage::next_logits(const GptInput& input, Cache& cache) {
+void GptStage::fork(Cache& cache, std::int64_t from, std::int64_t to, std::int64_t positions) {
+  MT_ASSERT(0 <= positions && positions <= cached(cache, from));
+  for (const Tensor& layer : cache.layers) {
+    if (from != to) copy_slot(layer, from, to, positions);
+  }
+  cache.lengths.at(static_cast<std::size_t>(to)) = positions;
+}
+
+Tensor GptStage::next_logits(const GptInput& input, Cache& cache,
+                             const std::vector<std::int64_t>& slots) {
   Parts& parts = *parts_;
-  MT_ASSERT(parts.range.first && parts.range.last && input.batch == cache.batch);
-  if (cache.length + input.sequence > cache.capacity) {
-    throw UsageError(cat("a sequence of ", cache.length + input.sequence,
-                         " tokens: the cache holds ", cache.capacity, " positions"));
+  MT_ASSERT(parts.range.first && parts.range.last && input.position_ids == nullptr);
+  CachePlaces places{.slots = slots, .starts = {}};
+  for (std::int64_t i = 0; slots.empty() && i < input.batch; ++i) places.slots.push_back(i);
+  MT_ASSERT(static_cast<std::int64_t>(places.slots.size()) == input.batch);
+  std::vector<std::int32_t> position_ids;
+  for (const std::int64_t slot : places.slots) {
+    const std::int64_t start = cached(cache, slot), end = start + input.sequence;
+    const std::int64_t positions = parts.config.max_position_embeddings;
+    if (end > positions || end > cache.capacity) {
+      throw UsageError(cat("a sequence of ", end, " tokens: the ",
+                           end > positions ? "model has " : "cache holds ",
+                           end > positions ? positions : cache.capacity, " positions"));
+    }
+    places.starts.push_back(start);
+    for (std::int64_t p = start; p < end; ++p) {
+      position_ids.push_back(static_cast<std::int32_t>(p));
+    }
   }
-  parts.check(input, cache.length);
-  const MicroBatch micro = parts.micro_batch(without_dropout(input), 0);
-  Tensor x = parts.embed(input, cache.length, micro, nullptr);
+  GptInput placed = without_dropout(input);
+  placed.position_ids = position_ids.data();
+  parts.check(placed, 0);
+  Tensor x = parts.embed(placed, 0, {}, nullptr);
   for (std::size_t i = 0; i < parts.blocks.size(); ++i) {
-    cache.layers[i].length = cache.length;
-    x = parts.blocks[i].forward_cached(x, micro, cache.layers[i]);
+    x = parts.blocks[i].forward_cached(x, cache.layers[i], places);
   }
-  cache.length += input.sequence;
+  for (const std::int64_t slot : places.slots) {
+    cache.lengths[static_cast<std::size_t>(slot)] += input.sequence;
+  }
 
   const std::int64_t hidden = parts.config.hidden_size;
   const Tensor rows = x.view({input.batch * input.sequence, hidden});

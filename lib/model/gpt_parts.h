@@ -23,9 +23,9 @@ struct GptStage::Saved {
 };
 
 struct GptStage::Cache {
-  std::vector<KeyValueCache> layers;
-  std::int64_t batch = 0, capacity = 0;
-  std::int64_t length = 0;  // positions held
+  std::vector<Tensor> layers;  // [slots, capacity, 2 h/t] each
+  std::int64_t capacity = 0;
+  std::vector<std::int64_t> lengths;  // a slot: positions held
 };
 
 struct GptStage::Parts {

@@ -78,16 +78,16 @@ Tensor SelfAttention::backward(const Tensor& dy, const MicroBatch& micro, Saved&
   return dx;
 }
 
-Tensor SelfAttention::forward_cached(const Tensor& x, const Tensor& residual,
-                                     const MicroBatch& micro, const KeyValueCache& cache) const {
+Tensor SelfAttention::forward_cached(const Tensor& x, const Tensor& residual, const Tensor& cache,
+                                     const CachePlaces& places) const {
   const Tensor qkv = qkv_.forward(x, nullptr);
   const std::int64_t width = heads_.size() * head_size_;
-  copy_positions(qkv, width, cache.values, cache.length);
-  AttentionInputs in = inputs(qkv, micro);
-  in.kv = cache.values;
+  copy_positions(qkv, width, cache, places);
+  AttentionInputs in = inputs(qkv, {});
+  in.kv = cache;
   in.k_column = 0;
   in.v_column = width;
-  in.keys = cache.length + x.dim(1);
+  in.cache = &places;
   const Tensor out = like_rows(x, width);
   attention(in, out, {});
   return dense_.forward(out, residual, nullptr);
@@ -139,11 +139,11 @@ void SelfAttention::attend_tree(const PrefixTree& tree, const Tensor& qkv,
   }
 }
 
-KeyValueCache SelfAttention::make_cache(Pool& pool, std::int64_t batch,
-                                        std::int64_t capacity) const {
-  const std::int64_t width = 2 * heads_.size() * head_size_;
-  return {.values = Tensor(pool, {batch, capacity, width}, DType::kF32, MemoryKind::kActivations),
-          .length = 0};
+Tensor SelfAttention::make_cache(Pool& pool, std::int64_t slots, std::int64_t capacity) const {
+  return {pool,
+          {slots, capacity, 2 * heads_.size() * head_size_},
+          DType::kF32,
+          MemoryKind::kActivations};
 }
 
 void SelfAttention::collect(std::vector<Parameter*>& out) {

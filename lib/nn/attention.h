@@ -20,12 +20,6 @@ struct AttentionSizes {
   double output_std = 0;   // initial weights of the product that feeds the residual
 };
 
-// Keys and values of one layer for decoding: [b, capacity, 2 h/t], keys first.
-struct KeyValueCache {
-  Tensor values;
-  std::int64_t length = 0;  // positions held
-};
-
 class SelfAttention {
  public:
   struct Saved {
@@ -43,10 +37,11 @@ class SelfAttention {
   // all-reduce).
   [[nodiscard]] Tensor forward(const Tensor& x, const Tensor& residual, const MicroBatch& micro,
                                Saved* saved) const;
-  // The same for s positions that follow the cache's, whose keys and values are appended (length
-  // is the caller's to advance). Bitwise what forward computes for these positions.
-  [[nodiscard]] Tensor forward_cached(const Tensor& x, const Tensor& residual,
-                                      const MicroBatch& micro, const KeyValueCache& cache) const;
+  // The same for s positions of each sample that follow what its slot of the cache holds, without
+  // dropout: their keys and values go into the cache [slots, capacity, 2 h/t], keys first. Bitwise
+  // what forward computes for these positions.
+  [[nodiscard]] Tensor forward_cached(const Tensor& x, const Tensor& residual, const Tensor& cache,
+                                      const CachePlaces& places) const;
   // The same for trees, x [1, rows, h], without dropout: a continuation sees the shared part and
   // itself. Bitwise what forward computes for each sequence alone.
   [[nodiscard]] Tensor forward_trees(const Tensor& x, const Tensor& residual,
@@ -55,9 +50,8 @@ class SelfAttention {
   // all-reduce).
   [[nodiscard]] Tensor backward(const Tensor& dy, const MicroBatch& micro, Saved& saved);
 
-  // An empty cache for this rank's heads.
-  [[nodiscard]] KeyValueCache make_cache(Pool& pool, std::int64_t batch,
-                                         std::int64_t capacity) const;
+  // Memory for the keys and values of this rank's heads: [slots, capacity, 2 h/t], uninitialised.
+  [[nodiscard]] Tensor make_cache(Pool& pool, std::int64_t slots, std::int64_t capacity) const;
   void collect(std::vector<Parameter*>& out);
 
  private:

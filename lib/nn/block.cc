@@ -57,9 +57,9 @@ Tensor Block::backward(const Tensor& dy, const MicroBatch& micro, Saved& saved) 
   return dx;
 }
 
-Tensor Block::forward_cached(const Tensor& x, const MicroBatch& micro,
-                             const KeyValueCache& cache) const {
-  const Tensor x1 = attention_.forward_cached(norm1_.forward(x, nullptr), x, micro, cache);
+Tensor Block::forward_cached(const Tensor& x, const Tensor& cache,
+                             const CachePlaces& places) const {
+  const Tensor x1 = attention_.forward_cached(norm1_.forward(x, nullptr), x, cache, places);
   return mlp_.forward(norm2_.forward(x1, nullptr), x1, nullptr);
 }
 
@@ -68,8 +68,8 @@ Tensor Block::forward_trees(const Tensor& x, const std::vector<PrefixTree>& tree
   return mlp_.forward(norm2_.forward(x1, nullptr), x1, nullptr);
 }
 
-KeyValueCache Block::make_cache(Pool& pool, std::int64_t batch, std::int64_t capacity) const {
-  return attention_.make_cache(pool, batch, capacity);
+Tensor Block::make_cache(Pool& pool, std::int64_t slots, std::int64_t capacity) const {
+  return attention_.make_cache(pool, slots, capacity);
 }
 
 void Block::collect(std::vector<Parameter*>& out) {

@@ -33,8 +33,8 @@ class Block {
   // [b, s, h] -> [b, s, h]. Collective over tp (two all-reduces). saved null: nothing is kept.
   [[nodiscard]] Tensor forward(const Tensor& x, const MicroBatch& micro, Saved* saved) const;
   // For positions that follow the cache's; no dropout. See SelfAttention::forward_cached.
-  [[nodiscard]] Tensor forward_cached(const Tensor& x, const MicroBatch& micro,
-                                      const KeyValueCache& cache) const;
+  [[nodiscard]] Tensor forward_cached(const Tensor& x, const Tensor& cache,
+                                      const CachePlaces& places) const;
   // For sequences that share beginnings, x [1, rows, h]; no dropout. See
   // SelfAttention::forward_trees.
   [[nodiscard]] Tensor forward_trees(const Tensor& x, const std::vector<PrefixTree>& trees) const;
@@ -42,8 +42,7 @@ class Block {
   // (two all-reduces).
   [[nodiscard]] Tensor backward(const Tensor& dy, const MicroBatch& micro, Saved& saved);
 
-  [[nodiscard]] KeyValueCache make_cache(Pool& pool, std::int64_t batch,
-                                         std::int64_t capacity) const;
+  [[nodiscard]] Tensor make_cache(Pool& pool, std::int64_t slots, std::int64_t capacity) const;
   void collect(std::vector<Parameter*>& out);
 
  private:

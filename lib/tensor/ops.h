@@ -25,6 +25,16 @@ void copy(const Tensor& from, const Tensor& to);
 // be wider than to) and from position `position` of to on.
 void copy_positions(const Tensor& from, std::int64_t column, const Tensor& to,
                     std::int64_t position);
+// Where the rows of a batch lie in a cache: sample i of the batch is sample slots[i] of the cache
+// and starts at position starts[i] there. No slot comes twice.
+struct CachePlaces {
+  std::vector<std::int64_t> slots, starts;
+};
+// The same with `to` [slots, capacity, n].
+void copy_positions(const Tensor& from, std::int64_t column, const Tensor& to,
+                    const CachePlaces& places);
+// The first `positions` positions of slot `from` of a cache [slots, capacity, n] to slot `to`.
+void copy_slot(const Tensor& cache, std::int64_t from, std::int64_t to, std::int64_t positions);
 
 // What a product adds and applies before its output is written; undefined tensors are absent.
 struct Epilogue {
@@ -48,6 +58,9 @@ struct AttentionInputs {
   Tensor kv{};                // [b, >= keys, .]; for the backward pass the tensor q itself
   std::int64_t k_column = 0, v_column = 0;
   std::int64_t keys = 0;  // the last query has position keys - 1
+  // With a cache as kv [slots, >= keys, .], inference only: query j of sample i has position
+  // cache->starts[i] + j and sees the keys of slot cache->slots[i] up to it. `keys` is not used.
+  const CachePlaces* cache = nullptr;
   std::int64_t heads = 0, head_size = 0;
   std::int64_t first_head = 0;  // global index of head 0, for dropout
   Tensor first_key{};           // i32 [b, queries], or undefined: 0
