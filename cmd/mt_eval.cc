@@ -1,11 +1,15 @@
-// mt-eval: a model and a text or token shard, to its perplexity.
+// mt-eval: models and texts or token shards, to perplexities; or models and continuations, to
+// scores.
+#include <unistd.h>
+
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <iomanip>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/commit.h"
 #include "base/error.h"
@@ -15,36 +19,92 @@
 #include "comm/communicator.h"
 #include "convert/load_model.h"
 #include "eval/perplexity.h"
+#include "eval/report.h"
+#include "eval/scores.h"
 
 namespace {
 
 struct EvalOptions {
-  std::string load, valid_data, token_nll;
-  bool json = false, force = false;
+  std::vector<std::string> load, valid_data, scores;
+  std::string token_nll, precision = "fp32";
+  bool json = false, force = false, refuse_truncation = false;
   mt::EvalSettings settings;
   mt::TokenizerOptions tokenizer;
 
   void add_to(mt::Options& options) {
     options.section("Model");
-    options.add("load", &load, "DIR", "checkpoint, or training run whose newest one is taken");
+    options.add("load", &load, "DIR",
+                "checkpoints, or training runs whose newest one is taken; each is loaded once");
     tokenizer.add_to(options);
+    options.add_choice("precision", &precision, {"fp32", "bf16"},
+                       "type of the weights in memory; sums are always fp32");
     options.section("Evaluation");
     options.add("valid-data", &valid_data, "FILE",
-                "plain text (- is stdin), or a token shard, whose name ends in .h5");
+                "plain texts (- is stdin), or token shards, whose names end in .h5");
     options.add("seq-length", &settings.seq_length, "N",
                 "tokens predicted in a window; 0 takes the model's positions");
     options.add("overlapping-eval", &settings.overlapping_eval, "N",
                 "tokens by which windows advance, of which later windows count as many; 0 takes "
                 "--seq-length: no overlap");
     options.add("micro-batch-size", &settings.micro_batch_size, "N",
-                "windows computed at once; the numbers do not depend on it");
+                "windows computed at once, or as many positions of --scores; the numbers do not "
+                "depend on it");
+    options.add("scores", &scores, "FILE",
+                "instead of texts: score continuations of contexts, JSON lines (- is stdin)");
+    options.add("refuse-truncation", &refuse_truncation,
+                "refuse a context too long for the model in place of cutting its left");
     options.section("Output");
-    options.add("json", &json, "report one JSON object on one line");
+    options.add("json", &json,
+                "report one JSON object a line, with --scores also the totals at the end");
     options.add("token-nll", &token_nll, "FILE",
                 "also write a JSON line for each predicted token; - is stdout, before the report");
     options.add("force", &force, "replace the file of --token-nll");
   }
+
+  [[nodiscard]] const std::vector<std::string>& data() const {
+    return scores.empty() ? valid_data : scores;
+  }
+  [[nodiscard]] std::size_t results() const { return load.size() * data().size(); }
+
+  // What goes together. Throws UsageError.
+  void check(const mt::Options& table) const {
+    if (load.empty()) throw mt::UsageError("--load: a checkpoint or a training run must be named");
+    if (valid_data.empty() && scores.empty()) {
+      throw mt::UsageError(
+          "--valid-data: a text or token shard must be named, or a file of --scores");
+    }
+    if (!valid_data.empty() && !scores.empty()) {
+      throw mt::UsageError("--scores and --valid-data are two kinds of evaluation: give one");
+    }
+    const auto streams = std::count(data().begin(), data().end(), "-");
+    if (streams > 1 || (streams == 1 && load.size() > 1)) {
+      throw mt::UsageError(mt::cat(scores.empty() ? "--valid-data" : "--scores",
+                                   " -: standard input can be read once only, for one --load"));
+    }
+    if (!token_nll.empty() && results() > 1) {
+      throw mt::UsageError("--token-nll: goes with one --load and one --valid-data only");
+    }
+    for (const char* name : {"seq-length", "overlapping-eval", "token-nll"}) {
+      if (!scores.empty() && table.given(name)) {
+        throw mt::UsageError(mt::cat("--", name, ": goes with --valid-data, not with --scores"));
+      }
+    }
+    if (scores.empty() && refuse_truncation) {
+      throw mt::UsageError("--refuse-truncation: goes with --scores only");
+    }
+  }
 };
+
+// Writes to stdout; with flush it is out when this returns.
+void print(const std::string& text, bool flush = false) {
+  errno = 0;
+  std::cout << text;
+  if (flush) std::cout.flush();
+  if (std::cout) return;
+  throw mt::EnvironmentError(
+      mt::cat("cannot write standard output: ",
+              errno != 0 ? std::strerror(errno) : "an earlier write failed"));
+}
 
 // The JSON lines of --token-nll, in a file that appears when all is done, or on stdout.
 class TokenLines {
@@ -73,10 +133,8 @@ class TokenLines {
   void write() {
     if (file_) {
       file_->write(held_);
-    } else if (errno = 0; !(std::cout << held_)) {
-      throw mt::EnvironmentError(
-          mt::cat("cannot write standard output: ",
-                  errno != 0 ? std::strerror(errno) : "an earlier write failed"));
+    } else {
+      print(held_);
     }
     held_.clear();
   }
@@ -85,47 +143,76 @@ class TokenLines {
   std::string held_;
 };
 
-std::unique_ptr<mt::TokenSource> open_source(const EvalOptions& options,
-                                             const mt::LoadedModel& model) {
-  if (options.valid_data.ends_with(".h5")) {
-    return mt::open_shard(options.valid_data, model.tokenizer.get(), model.config.vocab_size);
-  }
+mt::Tokenizer& tokenizer_of(const mt::LoadedModel& model) {
   if (model.tokenizer == nullptr) {
     throw mt::UsageError(mt::cat(model.directory, " carries no tokenizer: name one with ",
                                  "--vocab-file and --merge-file"));
   }
-  return mt::open_text(options.valid_data, *model.tokenizer);
+  return *model.tokenizer;
 }
 
-void report(const EvalOptions& options, const mt::LoadedModel& model, const mt::TokenSource& source,
-            const mt::Perplexity& result) {
-  const std::string digest =
-      model.tokenizer == nullptr ? "" : mt::to_hex(model.tokenizer->digest());
-  if (!options.json) {
-    std::cout << "data " << source.name() << "\nmodel " << mt::printable(model.directory)
-              << ", iteration " << model.iteration << "\ntokenizer "
-              << (digest.empty() ? "unknown" : digest) << '\n'
-              << mt::perplexity_table(result, options.settings);
-    return;
+std::unique_ptr<mt::TokenSource> open_source(const std::string& data,
+                                             const mt::LoadedModel& model) {
+  if (data.ends_with(".h5")) {
+    return mt::open_shard(data, model.tokenizer.get(), model.config.vocab_size);
   }
-  mt::Json json;
-  json["data"] = source.name();
-  json["model"] = model.directory;
-  json["iteration"] = model.iteration;
-  json["tokenizer"] = digest.empty() ? mt::Json(nullptr) : mt::Json(digest);
-  json.update(mt::perplexity_json(result, options.settings));
-  std::cout << mt::json_line(json) << '\n';
+  return mt::open_text(data, tokenizer_of(model));
 }
 
-int run(EvalOptions& options, const mt::RunContext& context) {
-  if (options.valid_data.empty()) {
-    throw mt::UsageError("--valid-data: a text or token shard must be named");
+mt::ModelLabel label_of(const EvalOptions& options, const mt::LoadedModel& model) {
+  return {.directory = model.directory,
+          .iteration = model.iteration,
+          .tokenizer = model.tokenizer == nullptr ? "" : mt::to_hex(model.tokenizer->digest()),
+          .precision = options.precision};
+}
+
+// Prints results as they come.
+class Reporter {
+ public:
+  explicit Reporter(const EvalOptions& options) : options_(options) {
+    if (!options.json && options.results() > 1 && ::isatty(STDOUT_FILENO) == 1) {
+      lines_.emplace(options.load, options.valid_data);
+    }
   }
-  const auto world = mt::make_single_communicator();
-  mt::Pool pool(mt::cpu_device(context.cpu_set, context.threads));
-  const mt::LoadedModel model = mt::load_model(options.load, options.tokenizer, *world, pool);
-  options.settings.check(model.config.max_position_embeddings);
-  const auto source = open_source(options, model);
+  [[nodiscard]] std::int64_t results() const { return results_; }
+
+  void add(std::size_t load, std::size_t data, const mt::LoadedModel& model,
+           const std::string& name, const mt::EvalSettings& settings,
+           const mt::Perplexity& result) {
+    const mt::ModelLabel label = label_of(options_, model);
+    if (options_.json) {
+      print(mt::perplexity_json(label, name, settings, result) + "\n");
+    } else if (lines_) {
+      if (results_ == 0) print(lines_->heading());
+      print(lines_->line(options_.load[load], model.iteration, options_.valid_data[data], result));
+    } else {
+      if (results_ > 0) print("\n");
+      print(mt::perplexity_block(label, name, settings, result));
+    }
+    end_result();
+  }
+  void add(const mt::LoadedModel& model, const std::string& data, const mt::ScoreTotals& totals) {
+    const std::string name = data == "-" ? "standard input" : mt::printable(data);
+    if (options_.json) print(mt::totals_json(label_of(options_, model), name, totals) + "\n");
+    mt::log_info(name + ": " + mt::totals_text(totals));
+    end_result();
+  }
+
+ private:
+  void end_result() {
+    ++results_;
+    print("", true);
+  }
+  const EvalOptions& options_;
+  std::optional<mt::ResultLines> lines_;
+  std::int64_t results_ = 0;
+};
+
+void evaluate_text(const EvalOptions& options, const mt::LoadedModel& model, std::size_t load,
+                   std::size_t data, Reporter& reporter) {
+  mt::EvalSettings settings = options.settings;
+  settings.check(model.config.max_position_embeddings);
+  const auto source = open_source(options.valid_data[data], model);
   std::optional<TokenLines> lines;
   mt::TokenSink sink;
   if (!options.token_nll.empty()) {
@@ -134,10 +221,50 @@ int run(EvalOptions& options, const mt::RunContext& context) {
       lines->add(position, id, nll);
     };
   }
-  const mt::Perplexity result =
-      mt::evaluate_perplexity(*model.stage, *source, options.settings, sink);
+  const mt::Perplexity result = mt::evaluate_perplexity(*model.stage, *source, settings, sink);
   if (lines) lines->close();
-  report(options, model, *source, result);
+  reporter.add(load, data, model, source->name(), settings, result);
+}
+
+void score_lines(const EvalOptions& options, const mt::LoadedModel& model, const std::string& data,
+                 Reporter& reporter) {
+  mt::EvalSettings settings{.micro_batch_size = options.settings.micro_batch_size};
+  settings.check(model.config.max_position_embeddings);
+  const mt::ScoreSettings scoring{
+      .rows = settings.micro_batch_size * settings.seq_length,
+      .long_context = options.refuse_truncation ? mt::LongContext::kRefuse : mt::LongContext::kCut};
+  const mt::ScoreTotals totals =
+      mt::evaluate_scores(*model.stage, tokenizer_of(model), data, scoring,
+                          [](const mt::ScoreItem& item, const mt::EncodedScore& encoded,
+                             const std::vector<mt::OptionScore>& scores) {
+                            print(mt::score_json(item, encoded, scores) + "\n");
+                          });
+  reporter.add(model, data, totals);
+}
+
+int run(EvalOptions& options, const mt::Options& table, const mt::RunContext& context) {
+  options.check(table);
+  const mt::DType weights = mt::inference_precision(options.precision);
+  const auto world = mt::make_single_communicator();
+  mt::Pool pool(mt::cpu_device(context.cpu_set, context.threads));
+  Reporter reporter(options);
+  for (std::size_t load = 0; load < options.load.size(); ++load) {
+    const std::string& path = options.load[load];
+    try {
+      const mt::LoadedModel model = mt::load_model(path, options.tokenizer, *world, pool, weights);
+      for (std::size_t data = 0; data < options.data().size(); ++data) {
+        if (options.scores.empty()) {
+          evaluate_text(options, model, load, data, reporter);
+        } else {
+          score_lines(options, model, options.scores[data], reporter);
+        }
+      }
+    } catch (const mt::UsageError& error) {
+      if (reporter.results() == 0) throw;
+      // Results are out: this is a model that does not go with the options, no wrong use.
+      throw mt::DataError(mt::cat("--load ", mt::printable(path), ": ", error.what()));
+    }
+  }
   return 0;
 }
 
@@ -147,13 +274,14 @@ int main(int argc, char** argv) {
   EvalOptions options;
   return mt::run_main(
       {.name = "mt-eval",
-       .usage = "--load DIR --valid-data FILE [OPTION]...",
+       .usage = "--load DIR... (--valid-data FILE... | --scores FILE...) [OPTION]...",
        .description =
-           "Reports the perplexity of a text or token shard under a model, per token, per word "
+           "Reports the perplexity of texts or token shards under models, per token, per word "
            "(what white space separates) and per byte, with the counts of each, the window and "
-           "the stride. Example: mt-eval --load run --valid-data text.txt --overlapping-eval 32",
+           "the stride; with --scores the likelihood of given continuations of contexts. "
+           "Example: mt-eval --load run --valid-data text.txt --overlapping-eval 32",
        .add_options = [&](mt::Options& table) { options.add_to(table); },
-       .run = [&](const mt::Options&,
-                  const mt::RunContext& context) { return run(options, context); }},
+       .run = [&](const mt::Options& table,
+                  const mt::RunContext& context) { return run(options, table, context); }},
       argc, argv);
 }

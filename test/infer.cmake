@@ -2,6 +2,7 @@
 mt_test(hugging_face LABEL golden LIBS mt_convert mt_infer)
 mt_test(generate LABEL unit LIBS mt_infer)
 mt_test(perplexity LABEL unit LIBS mt_eval)
+mt_test(scores LABEL unit LIBS mt_eval)
 mt_test(shakespeare LABEL golden LIBS mt_base)
 foreach(program reshard eval generate)
   if(TARGET mt-${program})

@@ -101,6 +101,47 @@ TEST_F(Shakespeare, the_first_512_likelihoods_are_pytorchs) {
   std::printf("largest difference of a likelihood: %.3g nats\n", worst);
 }
 
+TEST_F(Shakespeare, scores_of_24_continuations_are_pytorchs) {
+  const std::size_t count = golden["scores"].size();
+  ASSERT_EQ(count, 24U);
+  std::string pairs, questions;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Json& wanted = golden["scores"][i];
+    pairs += wanted.dump() + "\n";  // its other keys are ignored
+    Json question;
+    question["context"] = wanted["context"];
+    for (std::size_t j = 0; j < 4; ++j) {
+      question["continuations"].push_back(golden["scores"][(i + j) % count]["continuation"]);
+    }
+    questions += question.dump() + "\n";
+  }
+  testing::spill(*scratch / "pairs.jsonl", pairs);
+  testing::spill(*scratch / "questions.jsonl", questions);
+  const std::string command =
+      std::string(MT_BIN) + "/mt-eval --quiet --load " + quoted(*scratch / "ckpt") + " --scores ";
+  const std::string found = output(command + quoted(*scratch / "pairs.jsonl"));
+  std::istringstream lines(found);
+  std::istringstream options(output(command + quoted(*scratch / "questions.jsonl")));
+  double worst = 0;
+  std::string line, option;
+  for (const Json& wanted : golden["scores"]) {
+    ASSERT_TRUE(std::getline(lines, line) && std::getline(options, option));
+    const Json score = parse_json(line, "pairs"), question = parse_json(option, "questions");
+    EXPECT_EQ(score["tokens"], wanted["continuation_ids"].size());
+    EXPECT_EQ(score["context_tokens"], wanted["context_ids"].size());
+    EXPECT_EQ(score["is_greedy"], wanted["is_greedy"]);
+    EXPECT_EQ(question["options"][0]["logprob"], score["logprob"]);  // bit for bit
+    worst = std::max(worst,
+                     std::fabs(score["logprob"].get<double>() - wanted["logprob"].get<double>()));
+  }
+  EXPECT_FALSE(std::getline(lines, line));
+  EXPECT_LT(worst, 1e-4);
+  std::printf("largest difference of a score: %.3g nats\n", worst);
+  EXPECT_EQ(
+      output("MT_CPU=baseline " + command + quoted(*scratch / "pairs.jsonl") + " --threads 2"),
+      found);
+}
+
 TEST_F(Shakespeare, six_greedy_texts_are_pytorchs) {
   ASSERT_EQ(golden["greedy"].size(), 6U);
   for (const Json& wanted : golden["greedy"]) {

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iomanip>
 #include <limits>
 #include <numbers>
-#include <sstream>
 #include <vector>
 
 #include "base/error.h"
@@ -117,13 +115,6 @@ double per_unit(double nll, std::int64_t units) {
   return units > 0 ? nll / static_cast<double>(units) : std::numeric_limits<double>::quiet_NaN();
 }
 
-std::string cell(double value) {
-  if (std::isnan(value)) return "-";
-  std::ostringstream out;
-  out << std::setprecision(6) << value;
-  return out.str();
-}
-
 }  // namespace
 
 void EvalSettings::check(std::int64_t positions) {
@@ -187,45 +178,6 @@ Perplexity evaluate_perplexity(GptStage& stage, TokenSource& source, const EvalS
                     " sequences of bytes are not UTF-8 and were read as U+FFFD"));
   }
   return result;
-}
-
-Json perplexity_json(const Perplexity& result, const EvalSettings& settings) {
-  Json json;
-  json["seq_length"] = settings.seq_length;
-  json["stride"] = settings.overlapping_eval;
-  json["windows"] = result.windows;
-  json["tokens"] = result.counts.tokens;
-  json["targets"] = result.targets;
-  json["words"] = result.counts.words;
-  json["bytes"] = result.counts.bytes;
-  json["replaced"] = result.counts.replaced;
-  json["nll"] = result.nll;
-  json["nll_per_token"] = per_unit(result.nll, result.targets);
-  json["perplexity_per_token"] = finite_or_null(result.per_token());
-  json["perplexity_per_word"] = finite_or_null(result.per_word());
-  json["perplexity_per_byte"] = finite_or_null(result.per_byte());
-  json["bits_per_byte"] = finite_or_null(result.bits_per_byte());
-  return json;
-}
-
-std::string perplexity_table(const Perplexity& result, const EvalSettings& settings) {
-  std::ostringstream out;
-  out << "window " << settings.seq_length << " tokens, stride " << settings.overlapping_eval << ": "
-      << result.windows << " windows\n";
-  const auto line = [&](const char* unit, const std::string& count, const std::string& nats,
-                        const std::string& perplexity) {
-    out << std::left << std::setw(6) << unit << std::right << std::setw(14) << count
-        << std::setw(14) << nats << std::setw(14) << perplexity << '\n';
-  };
-  const auto row = [&](const char* unit, std::int64_t count, double perplexity) {
-    line(unit, cat(count), cell(per_unit(result.nll, count)), cell(perplexity));
-  };
-  line("", "count", "nats each", "perplexity");
-  row("token", result.targets, result.per_token());
-  row("word", result.counts.words, result.per_word());
-  row("byte", result.counts.bytes, result.per_byte());
-  out << "bits per byte " << cell(result.bits_per_byte()) << '\n';
-  return out.str();
 }
 
 }  // namespace mt

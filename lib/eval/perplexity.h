@@ -9,7 +9,6 @@
 #include <functional>
 #include <string>
 
-#include "base/json.h"
 #include "eval/token_source.h"
 #include "model/gpt.h"
 
@@ -53,10 +52,5 @@ using TokenSink = std::function<void(std::int64_t, std::int32_t, float)>;
 // NumericError for a likelihood that is not finite, naming the position.
 [[nodiscard]] Perplexity evaluate_perplexity(GptStage& stage, TokenSource& source,
                                              const EvalSettings& settings, const TokenSink& sink);
-
-// The result as one JSON object, and as a table for people (lines, each with a newline). What has
-// no value is null, or "-".
-[[nodiscard]] Json perplexity_json(const Perplexity& result, const EvalSettings& settings);
-[[nodiscard]] std::string perplexity_table(const Perplexity& result, const EvalSettings& settings);
 
 }  // namespace mt

@@ -11,7 +11,7 @@ cd "$scratch" || exit 1
 head -c 3000 "$hf/shakespeare-valid.txt" > text.txt
 
 expect 0 "$evaluate" --help
-for option in load valid-data seq-length overlapping-eval micro-batch-size json token-nll force; do
+for option in load valid-data seq-length overlapping-eval micro-batch-size json token-nll force scores precision refuse-truncation; do
   grep -q -- "--$option" <<<"$out" || fail "--help does not list --$option"
 done
 
@@ -41,6 +41,96 @@ expect 0 "$evaluate" --load ckpt --valid-data text.txt --token-nll nll.jsonl --f
 expect 0 "$evaluate" --load ckpt --valid-data text.txt --json --token-nll -
 [ "$(head -n -1 stdout)" = "$(cat nll.jsonl)" ] || fail "--token-nll - differs from the file"
 [ "${out##*$'\n'}" = "$report" ] || fail "the report is not the last line"
+
+# Several models and texts: each pair once, in order, bit for bit what it gives alone.
+head -c 1500 "$hf/shakespeare-valid.txt" > short.txt
+cp -r ckpt second
+one() { "$evaluate" --load "$1" --valid-data "$2" "${@:3}" || fail "$*"; }
+expect 0 "$evaluate" --load ckpt second --valid-data text.txt short.txt --json
+[ "$out" = "$(for m in ckpt second; do for t in text.txt short.txt; do one $m $t --json; done; done)" ] ||
+  fail "four results are not those of four runs: $out"
+expect 0 "$evaluate" --load ckpt --load second --valid-data text.txt --valid-data short.txt
+[ "$out" = "$(one ckpt text.txt; for p in "ckpt short.txt" "second text.txt" "second short.txt"; do echo; one $p; done)" ] ||
+  fail "four blocks are not those of four runs: $out"
+expect 3 "$evaluate" --load ckpt --valid-data text.txt /dev/null short.txt --json
+says /dev/null
+[ "$out" = "$report" ] || fail "the result before a failing text is not out: $out"
+expect 4 "$evaluate" --load ckpt nowhere --valid-data text.txt --json
+says nowhere
+[ "$out" = "$report" ] || fail "the result before a failing checkpoint is not out: $out"
+expect 3 "$evaluate" --load ckpt nano --valid-data text.txt --json --seq-length 128
+says "nano" "error: "
+[ "$out" = "$report" ] || fail "the result before a model that does not fit is not out: $out"
+refuses 2 "--token-nll" "$evaluate" --load ckpt --valid-data text.txt short.txt --token-nll -
+refuses 2 "standard input" "$evaluate" --load ckpt second --valid-data - < text.txt
+refuses 2 "standard input" "$evaluate" --load ckpt --valid-data - - < text.txt
+# On a terminal several results are aligned lines under a heading.
+if command -v script > /dev/null; then
+  script -qec "'$evaluate' --quiet --load ckpt second --valid-data text.txt short.txt" /dev/null < /dev/null |
+    tr -d '\r' | sed 's/.*\x1b\[K//' | grep -v 'tokens evaluated$' > table
+  [ "$(wc -l < table)" -eq 5 ] || fail "lines of the table: $(cat table)"
+  [ "$(awk '{print length}' table | sort -u | wc -l)" -eq 1 ] || fail "the table is not aligned: $(cat table)"
+  [ "$(awk 'NR > 1 {print $1, $3, $5, $6}' table | tr '\n' ';')" = \
+    "ckpt text.txt 542 3000;ckpt short.txt $(wc -w < short.txt) 1500;second text.txt 542 3000;second short.txt $(wc -w < short.txt) 1500;" ] ||
+    fail "the table: $(cat table)"
+else
+  echo "skipped: no script(1), the table on a terminal is not tested"
+fi
+# Weights in 16 bits: nearly the same, and said.
+expect 0 "$evaluate" --load ckpt --valid-data text.txt --json --precision bf16
+[ "$(field precision)" = '"bf16"' ] && [ "$(field nll)" != "$(sed -nE 's/.*"nll":([^,}]*).*/\1/p' <<<"$report")" ] ||
+  fail "bf16: $out"
+awk -v a="$(field nll)" -v b="$(sed -nE 's/.*"nll":([^,}]*).*/\1/p' <<<"$report")" 'BEGIN {exit !(a / b < 1.001 && b / a < 1.001)}' ||
+  fail "bf16 is far away: $out"
+refuses 2 "precision" "$evaluate" --load ckpt --valid-data text.txt --precision fp8
+
+# Scores: pairs and questions, in the order of the lines, the same bits for any batch and from stdin.
+cat > lines.jsonl <<'END'
+{"id": "a", "context": "Good morrow,", "continuation": " neighbour Baptista."}
+
+{"context": "Good morrow, ", "continuations": ["neighbour Baptista.", "sir", "my lord"], "answer": 1}
+{"context": "", "continuation": "What"}
+END
+expect 0 "$evaluate" --load ckpt --scores lines.jsonl --json
+scored=$out
+[ "$(grep -oE '"line":[0-9]+|"totals"' <<<"$out" | tr '\n' ' ')" = '"line":1 "line":3 "line":4 "totals" ' ] || fail "lines: $out"
+[ "$(field pairs)$(field questions)$(field scores)$(field empty_contexts)$(field answered)" = 21511 ] || fail "totals: $out"
+[ "$(field tokens_computed)" = "$(field tokens_needed)" ] || fail "tokens computed and needed: $out"
+says "5 scores of 2 pairs and 1 questions"
+number() { grep -oE '"logprob":[^,]*' <<<"$scored" | sed -n "$1p"; }
+[ "$(number 1)" = "$(number 2)" ] || fail "a blank at the end of a context changes the score: $scored"
+for batch in 1 3 64; do
+  expect 0 "$evaluate" --load ckpt --scores lines.jsonl --json --micro-batch-size $batch --threads 1
+  [ "$out" = "$scored" ] || fail "micro-batch $batch changes the scores: $out"
+done
+expect 0 "$evaluate" --load ckpt --scores - --quiet < lines.jsonl
+[ "$out" = "$(head -n -1 <<<"$scored")" ] && [ -z "$err" ] || fail "scores from stdin: $out $err"
+gzip -k lines.jsonl
+expect 0 "$evaluate" --load ckpt second --scores lines.jsonl lines.jsonl.gz
+[ "$out" = "$(for i in 1 2 3 4; do head -n -1 <<<"$scored"; done)" ] || fail "two models and two files: $out"
+# A bad line ends it by name; what came before is out.
+{ cat lines.jsonl; echo '{"context": 5, "continuation": "x"}'; head -n 1 lines.jsonl; } > bad.jsonl
+expect 3 "$evaluate" --load ckpt --scores bad.jsonl --json
+says "bad.jsonl: line 5: context"
+[ "$out" = "$(head -n -1 <<<"$scored")" ] || fail "the lines before a bad one are not out: $out"
+long=$(printf 'word %.0s' {1..200})
+echo "{\"context\": \"$long\", \"continuation\": \"end\"}" > long.jsonl
+expect 0 "$evaluate" --load ckpt --scores long.jsonl --json
+[ "$(field contexts_cut)" = 1 ] && [ "$(field tokens_computed)" = 128 ] || fail "a long context: $out"
+refuses 3 "long.jsonl: line 1: a context of" "$evaluate" --load ckpt --scores long.jsonl --refuse-truncation
+echo "{\"context\": \"end\", \"continuation\": \"$long\"}" > long.jsonl
+refuses 3 "long.jsonl: line 1: the continuation has" "$evaluate" --load ckpt --scores long.jsonl
+printf '{"context": "a", "continuation"' > cut.jsonl
+refuses 3 "cut.jsonl: line 1" "$evaluate" --load ckpt --scores cut.jsonl
+gzip -k long.jsonl; head -c -4 long.jsonl.gz > cut.gz
+refuses 3 "cut.gz" "$evaluate" --load ckpt --scores cut.gz
+refuses 4 "nowhere" "$evaluate" --load ckpt --scores nowhere
+refuses 2 "--vocab-file" "$evaluate" --load nano --scores lines.jsonl
+refuses 2 "--scores" "$evaluate" --load ckpt --scores lines.jsonl --valid-data text.txt
+refuses 2 "--seq-length" "$evaluate" --load ckpt --scores lines.jsonl --seq-length 8
+refuses 2 "--token-nll" "$evaluate" --load ckpt --scores lines.jsonl --token-nll -
+refuses 2 "--refuse-truncation" "$evaluate" --load ckpt --valid-data text.txt --refuse-truncation
+expect 4 bash -c "exec '$evaluate' --load ckpt --scores lines.jsonl > /dev/full"
 
 # Texts at the edges.
 : > empty
