@@ -27,12 +27,14 @@ void append_boxes(const Parameter& parameter, const Tensor& values, const std::s
 void load_parameters(const CheckpointReader& reader, const std::vector<Parameter*>& parameters,
                      bool whole) {
   std::set<std::string> taken;
+  std::vector<CheckpointReader::Request> requests;
   for (const Parameter* parameter : parameters) {
-    load_segments(reader, *parameter, "", parameter->value);
+    append_requests(*parameter, parameter->value, "", requests);
     for (const Segment& segment : parameter->segments) {
       taken.insert(segment.name);
     }
   }
+  reader.read(requests);
   for (const auto& [name, info] : reader.tensors()) {
     if (whole && !info.optimizer && !taken.contains(name)) {
       throw DataError(
@@ -43,12 +45,34 @@ void load_parameters(const CheckpointReader& reader, const std::vector<Parameter
 
 void load_segments(const CheckpointReader& reader, const Parameter& parameter,
                    const std::string& suffix, const Tensor& values) {
-  MT_ASSERT(values.shape() == parameter.value.shape());
-  for (const Segment& segment : parameter.segments) {
-    reader.read(suffix.empty() ? segment.name : segment.name + "." + suffix, segment.global_shape,
-                segment.offset, segment.extent, values.dtype(),
-                segment_rows(values, segment).data());
+  std::vector<CheckpointReader::Request> requests;
+  append_requests(parameter, values, suffix, requests);
+  reader.read(requests);
+}
+
+void append_requests(const Parameter& parameter, const Tensor& values, const std::string& suffix,
+                     std::vector<CheckpointReader::Request>& out) {
+  std::vector<Box> boxes;
+  append_boxes(parameter, values, suffix, boxes);
+  for (Box& box : boxes) {
+    out.push_back({box.name, box.global_shape, box.offset, box.extent, box.dtype,
+                   const_cast<void*>(box.data)});
   }
+}
+
+std::string find_not_finite(const std::vector<Box>& boxes) {
+  constexpr std::uint32_t kExponent = 0x7F800000U;
+  for (const Box& box : boxes) {
+    if (box.dtype != DType::kF32) continue;
+    const auto* const bits = static_cast<const std::uint32_t*>(box.data);
+    const std::int64_t count = element_count(box.extent);
+    bool finite = true;
+    for (std::int64_t i = 0; i < count; ++i) {
+      finite &= (bits[i] & kExponent) != kExponent;
+    }
+    if (!finite) return box.name;
+  }
+  return "";
 }
 
 }  // namespace mt
