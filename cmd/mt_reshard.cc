@@ -1,5 +1,6 @@
 // mt-reshard: a Hugging Face GPT-2 directory, or a checkpoint, into a new checkpoint.
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -19,6 +20,7 @@ struct ReshardOptions {
   std::vector<std::string> paths;
   std::string load_dir, save_dir;
   bool force = false;
+  std::string dtype = "keep";
   mt::TokenizerOptions tokenizer;
 
   void add_to(mt::Options& options) {
@@ -27,6 +29,9 @@ struct ReshardOptions {
     options.section("Conversion");
     options.add("load-dir", &load_dir, "DIR", "SRC, as Megatron-LM's users write it");
     options.add("save-dir", &save_dir, "DIR", "DST, as Megatron-LM's users write it");
+    options.add_choice("dtype", &dtype, {"keep", "fp32", "bf16"},
+                       "type of the weights in DST; bf16 is half as large and leaves the state of "
+                       "training out");
     options.add("force", &force, "replace DST if it is a checkpoint");
     tokenizer.add_to(options);
   }
@@ -70,15 +75,18 @@ int run(ReshardOptions& options) {
   options.resolve();
   check_destination(options.save_dir, options.load_dir, options.force);
   const auto world = mt::make_single_communicator();
+  const std::optional<mt::DType> weights =
+      options.dtype == "keep" ? std::nullopt
+                              : std::optional(mt::inference_precision(options.dtype));
   if (mt::is_hugging_face(options.load_dir)) {
     mt::import_hugging_face(options.load_dir, options.save_dir, options.tokenizer, *world,
-                            options.force);
+                            options.force, weights.value_or(mt::DType::kF32));
     return 0;
   }
   if (!options.tokenizer.vocab_file.empty() || !options.tokenizer.merge_file.empty()) {
     throw mt::UsageError("--vocab-file: a checkpoint's tokenizer is copied, not replaced");
   }
-  mt::copy_checkpoint(options.load_dir, options.save_dir, *world, options.force);
+  mt::copy_checkpoint(options.load_dir, options.save_dir, *world, options.force, weights);
   return 0;
 }
 

@@ -30,12 +30,15 @@ enum class Output { kOverwrite, kAdd };
 // b_transposed (a weight). After the chain: + bias[n] if given; then + residual[m, n] (leading
 // dimension ldc) if given; c gets that. If gelu is given it gets GELU(c) (tanh form; leading
 // dimension ldc). bias, residual and gelu go with kOverwrite only.
+// b may be of 16 bits (b_type kBf16, only b_transposed): its elements are widened, which is exact,
+// so that the result has the bits of the same numbers in f32.
 struct Gemm {
   std::int64_t m = 0, n = 0, k = 0;
   const void* a = nullptr;
   std::int64_t lda = 0;
   bool a_transposed = false;
   const void* b = nullptr;
+  DType b_type = DType::kF32;
   std::int64_t ldb = 0;
   bool b_transposed = false;
   void* c = nullptr;
@@ -127,10 +130,11 @@ struct DropoutAdd {
 
 // out[i] = words[tokens[i]] + positions[position_ids[i]] for `count` tokens: overwritten. Token ids
 // outside [first, first + rows) give a zero word row (vocabulary-parallel embedding). positions may
-// be null.
+// be null. words and positions are of one type, f32 or bf16 (widened, which is exact).
 struct EmbeddingForward {
   std::int64_t count = 0, cols = 0, first = 0, rows = 0;
   const std::int32_t *tokens = nullptr, *position_ids = nullptr;
+  DType table_type = DType::kF32;
   const void *words = nullptr, *positions = nullptr;
   void* out = nullptr;
 };

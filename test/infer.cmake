@@ -1,8 +1,6 @@
 # Import of Hugging Face's GPT-2, greedy generation, perplexity, and the programs around them.
 mt_test(hugging_face LABEL golden LIBS mt_convert mt_infer)
 mt_test(generate LABEL unit LIBS mt_infer)
-mt_test(sampling LABEL golden LIBS mt_infer mt_io)
-mt_test(text_stream LABEL unit LIBS mt_infer)
 mt_test(perplexity LABEL unit LIBS mt_eval)
 mt_test(scores LABEL unit LIBS mt_eval)
 mt_test(shakespeare LABEL golden LIBS mt_base)
@@ -12,3 +10,7 @@ foreach(program reshard eval generate)
   endif()
   mt_script(cli_mt_${program} LABEL cli FILE cli/mt_${program}.sh)
 endforeach()
+
+# Not a test: generation beside the bandwidth of memory; see the file.
+add_executable(decode_bench bench/decode_bench.cc)
+target_link_libraries(decode_bench PRIVATE mt_flags mt_model)

@@ -16,3 +16,4 @@ mt_test(kernels LABEL unit LIBS mt_kernels)
 # Not a test: kernels_bench [threads] prints rates.
 add_executable(kernels_bench bench/kernels_bench.cc)
 target_link_libraries(kernels_bench PRIVATE mt_flags mt_kernels)
+mt_test(bf16 LABEL unit LIBS mt_convert)

@@ -6,8 +6,48 @@
 
 namespace mt::cpu::MT_KERNEL_SET {
 
+namespace {
+
+Floats load_bf16(const std::uint16_t* p, Whole) {
+  std::uint32_t bits[16];
+  for (int i = 0; i < 16; ++i) {
+    bits[i] = static_cast<std::uint32_t>(p[i]) << 16;
+  }
+  return floats_of_bits(load_ints(bits));
+}
+Floats load_bf16(const std::uint16_t* p, Part part) {
+  std::uint16_t some[16] = {};
+  for (int i = 0; i < part.n; ++i) {
+    some[i] = p[i];
+  }
+  return load_bf16(some, Whole{});
+}
+
+void embedding_forward_bf16(const EmbeddingForward& f) {
+  const auto* const words = static_cast<const std::uint16_t*>(f.words);
+  const auto* const positions = static_cast<const std::uint16_t*>(f.positions);
+  parallel_rows(f.count, f.cols, [&](std::int64_t t) {
+    const std::int64_t row = f.tokens[t] - f.first;
+    const bool here = row >= 0 && row < f.rows;
+    float* out = static_cast<float*>(f.out) + t * f.cols;
+    sweep(0, f.cols, [&](std::int64_t i, auto part) {
+      Floats w = here ? load_bf16(words + row * f.cols + i, part) : all(0.0F);
+      if (positions != nullptr) {
+        w = w + load_bf16(positions + f.position_ids[t] * f.cols + i, part);
+      }
+      store(out + i, w, part);
+    });
+  });
+}
+
+}  // namespace
+
 void embedding_forward(DType dtype, const EmbeddingForward& f) {
   require_f32(dtype);
+  if (f.table_type == DType::kBf16) {
+    return embedding_forward_bf16(f);
+  }
+  require_f32(f.table_type);
   parallel_rows(f.count, f.cols, [&](std::int64_t t) {
     const std::int64_t row = f.tokens[t] - f.first;
     const float* word =

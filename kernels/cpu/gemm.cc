@@ -144,12 +144,20 @@ void multiply(const Part& part, std::int64_t first, std::int64_t last, std::int6
   for (std::int64_t block = 0; block < part.blocks(); ++block) {
     const std::int64_t steps = part.steps_of(block);
     const std::int64_t p = part.p + block * part.cut.block_steps;
-    const Operand operand{.data = b + (g.b_transposed ? j * g.ldb + p : p * g.ldb + j),
-                          .ld = g.ldb,
-                          .steps_contiguous = g.b_transposed,
-                          .count = cols,
-                          .steps = steps};
-    pack_b(operand, 0, last - first, packed_b);
+    if (g.b_type == DType::kBf16) {
+      pack_b_bf16({.data = static_cast<const std::uint16_t*>(g.b) + j * g.ldb + p,
+                   .ld = g.ldb,
+                   .count = cols,
+                   .steps = steps},
+                  last - first, packed_b);
+    } else {
+      pack_b({.data = b + (g.b_transposed ? j * g.ldb + p : p * g.ldb + j),
+              .ld = g.ldb,
+              .steps_contiguous = g.b_transposed,
+              .count = cols,
+              .steps = steps},
+             0, last - first, packed_b);
+    }
     for (std::int64_t row = row_first; row < row_last; row += kBlockPanels) {
       const std::int64_t row_end = least(row + kBlockPanels, row_last);
       for (std::int64_t panel = first; panel < last; ++panel) {
@@ -214,6 +222,9 @@ void no_steps(const Gemm& g) {
 
 void gemm(DType dtype, const Gemm& g) {
   require_f32(dtype);
+  if (g.b_type != DType::kF32 && (g.b_type != DType::kBf16 || !g.b_transposed)) {
+    refuse_dtype(g.b_type);
+  }
   if (g.m <= 0 || g.n <= 0) {
     return;
   }
@@ -221,7 +232,7 @@ void gemm(DType dtype, const Gemm& g) {
       static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
   if (g.k <= 0) {
     product::no_steps(g);
-  } else if (g.m <= product::kFewRows) {
+  } else if (g.m <= (g.b_transposed ? product::kFewRows : product::kFewRowsOfPlain)) {
     product::few_rows(g, product::threads_for(multiplications, 2e5));
   } else {
     product::packed(g, product::threads_for(multiplications, 1e6));

@@ -39,6 +39,21 @@ constexpr std::int64_t panel_stride(std::int64_t width, std::int64_t steps) {
 void pack_a(const Operand& a, std::int64_t first, std::int64_t last, float* out);  // kTileRows wide
 void pack_b(const Operand& b, std::int64_t first, std::int64_t last, float* out);  // kTileCols wide
 
+// A block of a weight in bf16 whose steps are contiguous; its panels (kTileCols wide) from the
+// first on are packed as pack_b packs them, widened.
+struct Bf16Operand {
+  const std::uint16_t* data;
+  std::int64_t ld;
+  std::int64_t count;
+  std::int64_t steps;
+};
+void pack_b_bf16(const Bf16Operand& b, std::int64_t panels, float* out);
+
+// The f32 of a bf16.
+static inline float widened(std::uint16_t bits) {
+  return __builtin_bit_cast(float, static_cast<std::uint32_t>(bits) << 16);
+}
+
 #if defined(__AVX2__)
 // 8 rows of 8 steps, row i at rows[i]: out[p] gets step p of the eight rows.
 static inline void transpose_8x8(const float* const* rows, std::int64_t step, __m256* out) {
@@ -58,6 +73,25 @@ static inline void transpose_8x8(const float* const* rows, std::int64_t step, __
     out[half + 1] = _mm256_shuffle_ps(low0, low1, 0xEE);
     out[half + 2] = _mm256_shuffle_ps(high0, high1, 0x44);
     out[half + 3] = _mm256_shuffle_ps(high0, high1, 0xEE);
+  }
+}
+
+// The same for 8 rows of 16 steps in bf16, widened to f32: a pair of steps moves as one float does.
+static inline void transpose_8x16_bf16(const std::uint16_t* const* rows, std::int64_t step,
+                                       __m256* out) {
+  const float* pairs[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    pairs[i] = reinterpret_cast<const float*>(rows[i] + step);
+  }
+  __m256 t[8];
+  transpose_8x8(pairs, 0, t);
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    const __m256i pair = _mm256_castps_si256(t[i]);
+    out[2 * i] = _mm256_castsi256_ps(_mm256_slli_epi32(pair, 16));
+    out[2 * i + 1] = _mm256_castsi256_ps(
+        _mm256_and_si256(pair, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
   }
 }
 #endif

@@ -45,18 +45,4 @@ enum class DType : std::uint8_t { kF32, kBf16, kF16, kI32, kU16, kU8 };
   return "?";
 }
 
-// Calls f with a tag of the compute type, once at a kernel's entry. The other floating types join
-// with their kernels.
-template <typename T>
-struct DTypeTag {
-  using type = T;
-};
-template <typename F>
-auto with_dtype(DType dtype, F&& f) {
-  if (dtype != DType::kF32) {
-    throw UsageError(cat("this operation has no version for elements of type ", dtype_name(dtype)));
-  }
-  return f(DTypeTag<float>{});
-}
-
 }  // namespace mt

@@ -3,6 +3,8 @@
 #include <bit>
 #include <cstring>
 
+#include "base/error.h"
+
 namespace mt {
 namespace {
 

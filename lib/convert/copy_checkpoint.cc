@@ -8,11 +8,12 @@
 #include "base/log.h"
 #include "ckpt/checkpoint.h"
 #include "convert/load_model.h"
+#include "convert/stored_type.h"
 
 namespace mt {
 
 void copy_checkpoint(const std::string& source, const std::string& destination,
-                     const Communicator& world, bool replace) {
+                     const Communicator& world, bool replace, std::optional<DType> weights) {
   const FoundCheckpoint found = find_checkpoint(source);
   if (found.absent) throw EnvironmentError(cat(printable(source), ": there is no checkpoint"));
   const CheckpointReader reader(found.directory);
@@ -43,8 +44,10 @@ void copy_checkpoint(const std::string& source, const std::string& destination,
     (info.optimizer ? content.optimizer : content.weights)
         .push_back({name, info.shape, origin, info.shape, info.dtype, data.data()});
   }
+  if (weights) store_weights_as(content, *weights, values);
   save_checkpoint(destination, content, world, replace);
-  log_info(cat(printable(reader.directory()), ": ", values.size(), " tensors of iteration ",
+  log_info(cat(printable(reader.directory()), ": ",
+               content.weights.size() + content.optimizer.size(), " tensors of iteration ",
                reader.iteration(), " written to ", printable(destination)));
 }
 

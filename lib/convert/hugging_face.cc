@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "ckpt/checkpoint.h"
 #include "convert/hugging_face_names.h"
+#include "convert/stored_type.h"
 #include "io/safetensors.h"
 
 namespace mt {
@@ -320,8 +321,8 @@ bool is_hugging_face(const std::string& directory) {
 }
 
 void import_hugging_face(const std::string& source, const std::string& destination,
-                         const TokenizerOptions& tokenizer, const Communicator& world,
-                         bool replace) {
+                         const TokenizerOptions& tokenizer, const Communicator& world, bool replace,
+                         DType weights) {
   const std::string where = source + "/config.json";
   const ModelConfig config = parse_gpt2_config(read_file(where, kConfigLimit), printable(where));
   const auto chosen = find_tokenizer(source, tokenizer, config);
@@ -341,6 +342,8 @@ void import_hugging_face(const std::string& source, const std::string& destinati
   }
   std::vector<std::vector<float>> values;
   content.weights = import.boxes(values);
+  std::vector<std::vector<std::byte>> stored;
+  store_weights_as(content, weights, stored);
   save_checkpoint(destination, content, world, replace);
   log_info(cat(printable(source), ": ", content.weights.size(), " tensors, ",
                config.parameter_count(), " parameters written to ", printable(destination)));

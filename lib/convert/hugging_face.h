@@ -22,13 +22,13 @@ namespace mt {
 // manifest.json.
 [[nodiscard]] bool is_hugging_face(const std::string& directory);
 
-// Imports `source` as the checkpoint `destination`: weights in f32 (F16 and BF16 widened),
+// Imports `source` as the checkpoint `destination`: weights in the type given (store_weights_as),
 // iteration 0, no training state. The tokenizer is the directory's (vocab.json and merges.txt),
 // or the one that `tokenizer` names, which must be the same if both are there, or none. Needs
 // memory for the weights. Throws DataError naming file and object, EnvironmentError; UsageError for
 // an existing destination unless replace. Then nothing is left.
 void import_hugging_face(const std::string& source, const std::string& destination,
-                         const TokenizerOptions& tokenizer, const Communicator& world,
-                         bool replace);
+                         const TokenizerOptions& tokenizer, const Communicator& world, bool replace,
+                         DType weights = DType::kF32);
 
 }  // namespace mt

@@ -1,15 +1,12 @@
 #include "convert/load_model.h"
 
 #include <utility>
-#include <vector>
 
 #include "base/commit.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/small_floats.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/parameters.h"
-#include "tensor/ops.h"
 
 namespace mt {
 namespace {
@@ -62,17 +59,6 @@ std::unique_ptr<Tokenizer> choose_tokenizer(const CheckpointReader& reader,
   return tokenizer;
 }
 
-void round_to(const Parameter& parameter, DType dtype) {
-  if (dtype == DType::kF32) return;
-  const auto count = static_cast<std::size_t>(parameter.value.size());
-  std::vector<float> wide(count);
-  std::vector<std::uint16_t> rounded(count);
-  copy_to_host(parameter.value, wide.data());
-  convert_floats(wide.data(), DType::kF32, rounded.data(), dtype, count);
-  convert_floats(rounded.data(), dtype, wide.data(), DType::kF32, count);
-  copy_from_host(wide.data(), parameter.value);
-}
-
 }  // namespace
 
 void TokenizerOptions::add_to(Options& options) {
@@ -111,9 +97,8 @@ LoadedModel load_model(const std::string& path, const TokenizerOptions& tokenize
   check_size(reader, model.config);
   model.tokenizer = choose_tokenizer(reader, tokenizer, model.config);
   const StageRange whole{.first_layer = 0, .last_layer = model.config.num_layers};
-  model.stage = std::make_unique<GptStage>(model.config, whole, tp, pool, Use::kInference);
+  model.stage = std::make_unique<GptStage>(model.config, whole, tp, pool, Use::kInference, weights);
   load_parameters(reader, model.stage->parameters(), true);
-  for (const Parameter* parameter : model.stage->parameters()) round_to(*parameter, weights);
   return model;
 }
 

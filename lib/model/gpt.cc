@@ -9,14 +9,17 @@
 namespace mt {
 
 GptStage::Parts::Parts(const ModelConfig& model, const StageRange& stage, const Communicator& group,
-                       Pool& memory, Use what_for)
+                       Pool& memory, Use what_for, DType numbers)
     : config(model), range(stage), pool(&memory), use(what_for) {
   config.check();
   MT_ASSERT(0 <= range.first_layer && range.first_layer <= range.last_layer &&
             range.last_layer <= config.num_layers);
   const Gradient gradient = use == Use::kTraining ? Gradient::kZeroed : Gradient::kNone;
-  const LayerSetup setup{
-      .tp = group, .pool = memory, .gradient = gradient, .init_std = config.init_method_std};
+  const LayerSetup setup{.tp = group,
+                         .pool = memory,
+                         .gradient = gradient,
+                         .init_std = config.init_method_std,
+                         .numbers = numbers};
   const bool tied = !config.untie_embeddings_and_output_weights;
   if (range.first) {
     embedding.emplace(EmbeddingSizes{.vocabulary = config.vocab_size,
@@ -62,7 +65,7 @@ GptStage::Parts::Parts(const ModelConfig& model, const StageRange& stage, const 
                                    .global_shape = {config.vocab_size, config.hidden_size},
                                    .offset = {rows.begin, 0},
                                    .extent = {rows.size(), config.hidden_size}}},
-                                 gradient, Init::kNormal, config.init_method_std);
+                                 gradient, Init::kNormal, config.init_method_std, numbers);
   head_gradient = output_weight.grad;
   parameters.push_back(&output_weight);
 }
@@ -161,8 +164,8 @@ double GptStage::Parts::train_loss(const GptInput& input, const Tensor& x, doubl
 }
 
 GptStage::GptStage(const ModelConfig& config, StageRange range, const Communicator& tp, Pool& pool,
-                   Use use)
-    : parts_(std::make_unique<Parts>(config, range, tp, pool, use)) {}
+                   Use use, DType numbers)
+    : parts_(std::make_unique<Parts>(config, range, tp, pool, use, numbers)) {}
 
 GptStage::~GptStage() = default;
 

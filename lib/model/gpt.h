@@ -46,8 +46,10 @@ class GptStage {
   };
 
   // tp and pool must outlive the stage. Parameters are uninitialised until initialize() or a load.
-  GptStage(const ModelConfig& config, StageRange range, const Communicator& tp, Pool& pool,
-           Use use);
+  // numbers: what the parameters are rounded to (see Parameter); other than f32 for inference only.
+  // Activations and caches are f32 whatever it is.
+  GptStage(const ModelConfig& config, StageRange range, const Communicator& tp, Pool& pool, Use use,
+           DType numbers = DType::kF32);
   ~GptStage();
 
   // Initial weights as functions of (seed, tensor name, global index): N(0, init_method_std), for

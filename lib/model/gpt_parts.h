@@ -30,7 +30,7 @@ struct GptStage::Cache {
 
 struct GptStage::Parts {
   Parts(const ModelConfig& model, const StageRange& stage, const Communicator& group, Pool& memory,
-        Use what_for);
+        Use what_for, DType numbers);
 
   // Checks ids and sizes. `start`: position of the first token where no ids are given.
   void check(const GptInput& input, std::int64_t start) const;

@@ -7,7 +7,11 @@ namespace mt {
 namespace {
 
 LayerSetup with_std(const LayerSetup& setup, double std) {
-  return {.tp = setup.tp, .pool = setup.pool, .gradient = setup.gradient, .init_std = std};
+  return {.tp = setup.tp,
+          .pool = setup.pool,
+          .gradient = setup.gradient,
+          .init_std = std,
+          .numbers = setup.numbers};
 }
 
 // Positions [begin, end) of x [1, s, n].

@@ -13,13 +13,13 @@ VocabParallelEmbedding::VocabParallelEmbedding(const EmbeddingSizes& sizes, cons
                               .global_shape = {sizes.vocabulary, sizes.hidden},
                               .offset = {range_.begin, 0},
                               .extent = {range_.size(), sizes.hidden}}},
-                            setup.gradient, Init::kNormal, setup.init_std)),
+                            setup.gradient, Init::kNormal, setup.init_std, setup.numbers)),
       positions_(make_parameter(setup.pool,
                                 {{.name = "embedding.position_embeddings.weight",
                                   .global_shape = {sizes.positions, sizes.hidden},
                                   .offset = {0, 0},
                                   .extent = {sizes.positions, sizes.hidden}}},
-                                setup.gradient, Init::kNormal, setup.init_std)) {}
+                                setup.gradient, Init::kNormal, setup.init_std, setup.numbers)) {}
 
 Tensor VocabParallelEmbedding::forward(const Tensor& tokens, const Tensor& position_ids,
                                        const MicroBatch& micro, Saved* saved) const {

@@ -11,7 +11,7 @@ LayerNorm::LayerNorm(const std::string& name, std::int64_t hidden, double epsilo
     return make_parameter(
         setup.pool,
         {{.name = name + suffix, .global_shape = {hidden}, .offset = {0}, .extent = {hidden}}},
-        setup.gradient, init);
+        setup.gradient, init, 0, setup.numbers);
   };
   gain_ = vector(".weight", Init::kOne);
   bias_ = vector(".bias", Init::kZero);

@@ -46,9 +46,10 @@ ColumnParallelLinear::ColumnParallelLinear(const std::vector<std::string>& names
                       .offset = {range.begin},
                       .extent = {range.size()}});
   }
-  weight_ =
-      make_parameter(setup.pool, std::move(weights), setup.gradient, Init::kNormal, setup.init_std);
-  bias_ = make_parameter(setup.pool, std::move(biases), setup.gradient, Init::kZero);
+  weight_ = make_parameter(setup.pool, std::move(weights), setup.gradient, Init::kNormal,
+                           setup.init_std, setup.numbers);
+  bias_ =
+      make_parameter(setup.pool, std::move(biases), setup.gradient, Init::kZero, 0, setup.numbers);
 }
 
 Tensor ColumnParallelLinear::forward(const Tensor& x, Saved* saved) const {
@@ -89,10 +90,10 @@ RowParallelLinear::RowParallelLinear(const std::string& name, std::int64_t in, s
                              .global_shape = {out, in},
                              .offset = {0, range.begin},
                              .extent = {out, range.size()}}},
-                           setup.gradient, Init::kNormal, setup.init_std);
+                           setup.gradient, Init::kNormal, setup.init_std, setup.numbers);
   bias_ = make_parameter(
       setup.pool, {{.name = name + ".bias", .global_shape = {out}, .offset = {0}, .extent = {out}}},
-      setup.gradient, Init::kZero);
+      setup.gradient, Init::kZero, 0, setup.numbers);
 }
 
 Tensor RowParallelLinear::forward(const Tensor& x, const Tensor& residual, Saved* saved) const {

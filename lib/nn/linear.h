@@ -16,7 +16,8 @@ struct LayerSetup {
   const Communicator& tp;  // must outlive the layer
   Pool& pool;              // must outlive the layer
   Gradient gradient = Gradient::kZeroed;
-  double init_std = 0.02;  // of the layer's weights; biases start at 0, gains at 1
+  double init_std = 0.02;       // of the layer's weights; biases start at 0, gains at 1
+  DType numbers = DType::kF32;  // of the parameters: see Parameter
 };
 
 // The part [begin, end) of n things that this rank of tp owns: floor(i n / t) to

@@ -11,7 +11,8 @@ Mlp::Mlp(const std::string& name, std::int64_t hidden, std::int64_t inner, doubl
            {.tp = setup.tp,
             .pool = setup.pool,
             .gradient = setup.gradient,
-            .init_std = output_std}) {}
+            .init_std = output_std,
+            .numbers = setup.numbers}) {}
 
 Tensor Mlp::forward(const Tensor& x, const Tensor& residual, Saved* saved) const {
   const auto inner = in_.forward_gelu(x, saved != nullptr ? &saved->in : nullptr);

@@ -33,6 +33,11 @@ bool floats(std::initializer_list<const Tensor*> tensors) {
   return true;
 }
 
+// A matrix that products and the embedding take: f32, or bf16.
+bool is_weight(const Tensor& x) {
+  return x.defined() && (x.dtype() == DType::kF32 || x.dtype() == DType::kBf16) && x.size() > 0;
+}
+
 bool float_or_none(const Tensor& x, std::int64_t size) {
   return !x.defined() || (x.dtype() == DType::kF32 && x.size() == size);
 }
@@ -127,9 +132,9 @@ void copy_slot(const Tensor& cache, std::int64_t from, std::int64_t to, std::int
 
 void linear(const Tensor& x, const Tensor& weight, const Tensor& y, const Epilogue& epilogue) {
   const std::int64_t m = rows_of(x), k = columns_of(x), n = columns_of(y);
-  require(floats({&x, &weight, &y}) && weight.shape() == Shape{n, k} && rows_of(y) == m &&
-              float_or_none(epilogue.bias, n) && float_or_none(epilogue.residual, m * n) &&
-              float_or_none(epilogue.gelu, m * n),
+  require(floats({&x, &y}) && is_weight(weight) && weight.shape() == Shape{n, k} &&
+              rows_of(y) == m && float_or_none(epilogue.bias, n) &&
+              float_or_none(epilogue.residual, m * n) && float_or_none(epilogue.gelu, m * n),
           "linear", {&x, &weight, &y, &epilogue.bias, &epilogue.residual, &epilogue.gelu});
   kernels_of(x).gemm(DType::kF32,
                      {.m = m,
@@ -138,6 +143,7 @@ void linear(const Tensor& x, const Tensor& weight, const Tensor& y, const Epilog
                       .a = x.data(),
                       .lda = k,
                       .b = weight.data(),
+                      .b_type = weight.dtype(),
                       .ldb = k,
                       .b_transposed = true,
                       .c = y.data(),
@@ -149,7 +155,7 @@ void linear(const Tensor& x, const Tensor& weight, const Tensor& y, const Epilog
 
 void linear_columns(const Tensor& x, const Tensor& weight, const Tensor& y, std::int64_t column) {
   const std::int64_t m = rows_of(x), k = columns_of(x);
-  require(floats({&x, &weight, &y}) && weight.dim(1) == k && rows_of(y) == m &&
+  require(floats({&x, &y}) && is_weight(weight) && weight.dim(1) == k && rows_of(y) == m &&
               column + weight.dim(0) <= columns_of(y),
           "linear_columns", {&x, &weight, &y});
   kernels_of(x).gemm(DType::kF32, {.m = m,
@@ -158,6 +164,7 @@ void linear_columns(const Tensor& x, const Tensor& weight, const Tensor& y, std:
                                    .a = x.data(),
                                    .lda = k,
                                    .b = weight.data(),
+                                   .b_type = weight.dtype(),
                                    .ldb = k,
                                    .b_transposed = true,
                                    .c = y.as<float>() + column,
@@ -348,9 +355,10 @@ void add(const Tensor& x, const Tensor& y) {
 void embedding(const Tensor& tokens, const Tensor& position_ids, const Tensor& words,
                std::int64_t first, const Tensor& positions, const Tensor& out) {
   const std::int64_t count = rows_of(out), cols = columns_of(out);
-  require(floats({&words, &out}) && words.dim(1) == cols && integers(tokens, count) &&
+  require(floats({&out}) && is_weight(words) && words.dim(1) == cols && integers(tokens, count) &&
               integers(position_ids, count) &&
-              (!positions.defined() || (floats({&positions}) && positions.dim(1) == cols)),
+              (!positions.defined() || (is_weight(positions) && positions.dim(1) == cols &&
+                                        positions.dtype() == words.dtype())),
           "embedding", {&tokens, &position_ids, &words, &positions, &out});
   kernels_of(out).embedding_forward(DType::kF32, {.count = count,
                                                   .cols = cols,
@@ -358,6 +366,7 @@ void embedding(const Tensor& tokens, const Tensor& position_ids, const Tensor& w
                                                   .rows = words.dim(0),
                                                   .tokens = tokens.as<std::int32_t>(),
                                                   .position_ids = position_ids.as<std::int32_t>(),
+                                                  .table_type = words.dtype(),
                                                   .words = words.data(),
                                                   .positions = data_or_null(positions),
                                                   .out = out.data()});

@@ -42,6 +42,7 @@ struct Epilogue {
   Tensor residual{};  // like y
   Tensor gelu{};      // like y: gets GELU(y)
 };
+// The weight of linear and linear_columns and the tables of embedding may be bf16.
 // y [.., n] = x [.., k] W^T + bias + residual, W [n, k].
 void linear(const Tensor& x, const Tensor& weight, const Tensor& y, const Epilogue& epilogue = {});
 // Columns [column, column + n) of y [.., wider] = x W^T.

@@ -1,15 +1,18 @@
 #include "tensor/parameter.h"
 
+#include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "base/hash.h"
+#include "base/small_floats.h"
 #include "tensor/ops.h"
 
 namespace mt {
 
 Parameter make_parameter(Pool& pool, std::vector<Segment> segments, Gradient gradient, Init init,
-                         double init_std) {
-  MT_ASSERT(!segments.empty());
+                         double init_std, DType numbers) {
+  MT_ASSERT(!segments.empty() && (numbers == DType::kF32 || gradient == Gradient::kNone));
   Shape shape = segments.front().extent;
   shape[0] = 0;
   for (Segment& segment : segments) {
@@ -18,7 +21,9 @@ Parameter make_parameter(Pool& pool, std::vector<Segment> segments, Gradient gra
     shape[0] += segment.extent[0];
   }
   Parameter parameter;
-  parameter.value = Tensor(pool, shape, DType::kF32, MemoryKind::kWeights);
+  const DType stored = shape.size() > 1 ? numbers : DType::kF32;
+  parameter.value = Tensor(pool, shape, stored, MemoryKind::kWeights);
+  parameter.numbers = numbers;
   if (gradient == Gradient::kZeroed) {
     parameter.grad = Tensor::zero(pool, shape, DType::kF32, MemoryKind::kGradients);
   }
@@ -31,6 +36,24 @@ Parameter make_parameter(Pool& pool, std::vector<Segment> segments, Gradient gra
 
 Tensor segment_rows(const Tensor& values, const Segment& segment) {
   return values.rows(segment.row, segment.row + segment.extent[0]);
+}
+
+void set_segment(const Parameter& parameter, const Segment& segment, const void* from, DType type) {
+  const Tensor values = segment_rows(parameter.value, segment);
+  const auto count = static_cast<std::size_t>(values.size());
+  if (type == parameter.numbers && type == values.dtype()) {
+    copy_from_host(from, values);
+    return;
+  }
+  std::vector<std::byte> rounded(count * dtype_size(parameter.numbers));
+  convert_floats(from, type, rounded.data(), parameter.numbers, count);
+  if (values.dtype() == parameter.numbers) {
+    copy_from_host(rounded.data(), values);
+    return;
+  }
+  std::vector<std::byte> widened(count * dtype_size(values.dtype()));
+  convert_floats(rounded.data(), parameter.numbers, widened.data(), values.dtype(), count);
+  copy_from_host(widened.data(), values);
 }
 
 void initialize(const Parameter& parameter, std::uint32_t seed) {
@@ -49,8 +72,16 @@ void initialize(const Parameter& parameter, std::uint32_t seed) {
   for (const Segment& segment : parameter.segments) {
     // The name's hash stands where other draws have the sample: no two tensors share numbers.
     const std::uint64_t tensor = xxh3_128(segment.name.data(), segment.name.size()).low;
-    normal_fill(segment_rows(parameter.value, segment), segment.global_shape, segment.offset, seed,
-                tensor, parameter.init_std);
+    const Tensor values = segment_rows(parameter.value, segment);
+    if (parameter.numbers == DType::kF32) {
+      normal_fill(values, segment.global_shape, segment.offset, seed, tensor, parameter.init_std);
+      continue;
+    }
+    const Tensor wide(values.pool(), values.shape(), DType::kF32, MemoryKind::kWorkspace);
+    normal_fill(wide, segment.global_shape, segment.offset, seed, tensor, parameter.init_std);
+    std::vector<float> host(static_cast<std::size_t>(wide.size()));
+    copy_to_host(wide, host.data());
+    set_segment(parameter, segment, host.data(), DType::kF32);
   }
 }
 

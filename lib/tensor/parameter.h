@@ -20,8 +20,13 @@ struct Segment {
 // How a parameter starts.
 enum class Init { kNormal, kZero, kOne };
 
+// The numbers of a parameter for inference may be those of a 16-bit type: `numbers` says which its
+// values are rounded to. A matrix is then stored in that type; a vector (bias, gain: a thousandth
+// of a model) holds the same rounded numbers as f32, so that only products and the embedding have
+// versions for 16 bits.
 struct Parameter {
   Tensor value;
+  DType numbers = DType::kF32;
   Tensor grad;  // f32, same shape; undefined in a model for inference
   std::vector<Segment> segments;
   bool decay = true;  // weight decay: false for biases and norms
@@ -32,15 +37,20 @@ struct Parameter {
 enum class Gradient { kNone, kZeroed };
 
 // A parameter of the segments, in their order one below the other (`row` is set here): value
-// uninitialised, gradient zero or none. Decays if it has two dimensions.
+// uninitialised, gradient zero or none (the only one for numbers other than f32). Decays if it has
+// two dimensions.
 [[nodiscard]] Parameter make_parameter(Pool& pool, std::vector<Segment> segments, Gradient gradient,
-                                       Init init, double init_std = 0);
+                                       Init init, double init_std = 0, DType numbers = DType::kF32);
 
 // The part of `values` (of the parameter's shape) that belongs to a segment; shares the buffer.
 [[nodiscard]] Tensor segment_rows(const Tensor& values, const Segment& segment);
 
+// A segment's values := `from`, its elements on the host in any floating type, rounded to the
+// parameter's numbers.
+void set_segment(const Parameter& parameter, const Segment& segment, const void* from, DType type);
+
 // Sets the value as a function of (seed, segment name, global index) alone: every element of a
-// tensor draws the same number whatever part of it is here.
+// tensor draws the same number whatever part of it is here, rounded to the parameter's numbers.
 void initialize(const Parameter& parameter, std::uint32_t seed);
 
 }  // namespace mt

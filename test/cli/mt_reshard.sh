@@ -26,6 +26,47 @@ diff -rq copy copy2 > diff.txt || fail "two copies differ: $(cat diff.txt)"
 expect 0 "$reshard" "$tiny" again
 diff -rq ckpt again > diff.txt || fail "two imports differ: $(cat diff.txt)"
 
+# Weights of 16 bits: half the size; what is widened again and rounded again is the same; equal words from either.
+expect 0 "$reshard" --dtype bf16 copy half
+expect 0 "$reshard" --dtype fp32 half wide
+expect 0 "$reshard" --dtype bf16 wide half2
+expect 0 "$reshard" half half3
+expect 0 "$reshard" --dtype bf16 "$tiny" half4
+for other in half2 half3 half4; do
+  [ "$(digests half)" = "$(digests $other)" ] || fail "$other has other tensors than half"
+done
+[ "$(digests half)" != "$(digests wide)" ] || fail "bf16 and f32 have one digest"
+bytes=$(stat -c %s copy/model-pp00-tp00.h5) halved=$(stat -c %s half/model-pp00-tp00.h5)
+tensors=$(grep -oE '"bytes":[0-9]+' copy/manifest.json | wc -l)
+[ "$halved" -lt $((bytes * 55 / 100 + tensors * 64)) ] || fail "bf16: $halved bytes of $bytes"
+grep -q '"dtype":"bf16"' half/manifest.json || fail "half is not bf16"
+grep -q '"dtype":"f32"' half/manifest.json && fail "half holds f32"
+refuses 2 "dtype" "$reshard" --dtype fp8 copy x
+if command -v h5dump > stdout; then
+  expect 0 h5dump -d /model/final_layernorm.weight half/model-pp00-tp00.h5
+  grep -q bfloat16 <<<"$out" || fail "h5dump does not name the type"
+fi
+numbers() { # of two checkpoints: rounded by numpy, the first is the second; h5py shows both as numbers
+  python3 - "$1" "$2" << 'PY'
+import sys
+import h5py, numpy
+wide, half = (h5py.File(f"{d}/model-pp00-tp00.h5")["model"] for d in sys.argv[1:])
+names = []
+wide.visititems(lambda name, o: names.append(name) if isinstance(o, h5py.Dataset) else None)
+assert len(names) == 68, len(names)
+for name in names:
+    bits = wide[name][()].astype("<f4").view("<u4").astype("u8")
+    rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype("<u4").view("<f4")
+    assert (half[name].astype("<f4")[()] == rounded).all(), name
+PY
+}
+if python3 -c 'import h5py' 2> stderr; then
+  numbers copy half || fail "h5py shows other numbers in half than numpy rounds"
+else
+  echo "h5py is not here: numbers of bf16 not compared with it"
+fi
+rm -r half half2 half3 half4 wide
+
 # A tokenizer that is named goes with it.
 shakespeare=$source/test/data/hf/gpt-shakespeare
 expect 0 "$reshard" "$shakespeare" with
