@@ -44,31 +44,52 @@ constexpr int kColumns = 8 * kGroups;
 // Rows of a whose chains stay in registers.
 constexpr int kChainRows = 4;
 
-// Steps of eight columns, turned around in registers: as many as are in half a line of memory.
+// Eight columns, some steps of which are turned around in registers: f(q, step q of the eight).
 template <typename T>
 constexpr int kTurned = sizeof(T) == 2 ? 16 : 8;
-inline void turn(const float* const* rows, std::int64_t p, __m256* steps) {
-  transpose_8x8(rows, p, steps);
+template <typename F>
+[[gnu::always_inline]] inline void turn(const float* const* rows, std::int64_t p, const F& f) {
+  __m256 step[8];
+  transpose_8x8(rows, p, step);
+#pragma GCC unroll 8
+  for (int q = 0; q < 8; ++q) {
+    f(q, step[q]);
+  }
 }
-inline void turn(const std::uint16_t* const* rows, std::int64_t p, __m256* steps) {
-  transpose_8x16_bf16(rows, p, steps);
+// A pair of steps moves as one float does, and is widened when it is wanted: 16 would not fit into
+// the registers.
+template <typename F>
+[[gnu::always_inline]] inline void turn(const std::uint16_t* const* rows, std::int64_t p,
+                                        const F& f) {
+  const float* pairs[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    pairs[i] = reinterpret_cast<const float*>(rows[i] + p);
+  }
+  __m256 pair[8];
+  transpose_8x8(pairs, 0, pair);
+#pragma GCC unroll 8
+  for (int q = 0; q < 8; ++q) {
+    f(2 * q, low_of_pairs(pair[q]));
+    f(2 * q + 1, high_of_pairs(pair[q]));
+  }
 }
 
 // The rows of b for kColumns columns of c, and the lines of them that will be read next.
-template <typename T>
+template <typename T, int kGroupsHere = kGroups>
 struct Columns {
-  const T* row[kColumns];
+  const T* row[8 * kGroupsHere];
   std::int64_t k, next;  // elements of a row; from a row to the same one of the next columns
 
-  Columns(const Gemm& g, std::int64_t j) : k(g.k), next(kColumns * g.ldb) {
-    for (int i = 0; i < kColumns; ++i) {
+  Columns(const Gemm& g, std::int64_t j) : k(g.k), next(8 * kGroupsHere * g.ldb) {
+    for (int i = 0; i < 8 * kGroupsHere; ++i) {
       row[i] = static_cast<const T*>(g.b) + (j + i) * g.ldb;
     }
   }
   // At step p, for eight rows: some lines ahead, at the end of the rows in the next ones.
   void prefetch(int group, std::int64_t p) const {
     constexpr std::int64_t kLine = 64 / sizeof(T);
-    constexpr std::int64_t kAhead = 8 * kLine;
+    constexpr std::int64_t kAhead = 16 / kGroupsHere * kLine;  // 8 KB of all rows
     if (p % kLine != 0) return;
     const std::int64_t at = p + kAhead < k ? p + kAhead : p + kAhead - k + next;
 #pragma GCC unroll 8
@@ -79,37 +100,34 @@ struct Columns {
 };
 
 // M <= kChainRows rows of c.
-template <int M, typename T>
+template <int M, typename T, int kHere = kGroups>
 void columns_of_transposed(const Gemm& g, const Rows& a, std::int64_t j) {
   constexpr int kSteps = kTurned<T>;
-  const Columns<T> b(g, j);
+  const Columns<T, kHere> b(g, j);
   float* const c = static_cast<float*>(g.c) + j;
-  __m256 sum[M][kGroups];
+  __m256 sum[M][kHere];
   for (int i = 0; i < M; ++i) {
-    for (int group = 0; group < kGroups; ++group) {
+    for (int group = 0; group < kHere; ++group) {
       sum[i][group] = g.output == Output::kAdd ? _mm256_loadu_ps(c + i * g.ldc + group * 8)
                                                : _mm256_setzero_ps();
     }
   }
   std::int64_t p = 0;
   for (; p + kSteps <= g.k; p += kSteps) {
-#pragma GCC unroll 2
-    for (int group = 0; group < kGroups; ++group) {
+#pragma GCC unroll 4
+    for (int group = 0; group < kHere; ++group) {
       b.prefetch(group, p);
-      __m256 step[kSteps];
-      turn(b.row + group * 8, p, step);
-#pragma GCC unroll 16
-      for (int q = 0; q < kSteps; ++q) {
+      turn(b.row + group * 8, p, [&](int q, __m256 step) {
 #pragma GCC unroll 4
         for (int i = 0; i < M; ++i) {
           const __m256 x = _mm256_broadcast_ss(a.data + i * a.ld + p + q);
-          sum[i][group] = _mm256_fmadd_ps(x, step[q], sum[i][group]);
+          sum[i][group] = _mm256_fmadd_ps(x, step, sum[i][group]);
         }
-      }
+      });
     }
   }
   for (; p < g.k; ++p) {
-    for (int group = 0; group < kGroups; ++group) {
+    for (int group = 0; group < kHere; ++group) {
       float step[8];
       for (int i = 0; i < 8; ++i) {
         step[i] = element(b.row[group * 8 + i] + p);
@@ -121,7 +139,7 @@ void columns_of_transposed(const Gemm& g, const Rows& a, std::int64_t j) {
     }
   }
   for (int i = 0; i < M; ++i) {
-    for (int group = 0; group < kGroups; ++group) {
+    for (int group = 0; group < kHere; ++group) {
       _mm256_storeu_ps(c + i * g.ldc + group * 8, sum[i][group]);
     }
   }
@@ -180,12 +198,9 @@ void columns_of_more_rows(const Gemm& g, const Rows& a, std::int64_t j) {
     for (; p + kSteps <= steps; p += kSteps) {
       for (int group = 0; group < kGroups; ++group) {
         b.prefetch(group, begin + p);
-        __m256 step[kSteps];
-        turn(b.row + group * 8, begin + p, step);
-#pragma GCC unroll 16
-        for (int q = 0; q < kSteps; ++q) {
-          _mm256_store_ps(packed + (p + q) * kColumns + group * 8, step[q]);
-        }
+        turn(b.row + group * 8, begin + p, [&](int q, __m256 step) {
+          _mm256_store_ps(packed + (p + q) * kColumns + group * 8, step);
+        });
       }
     }
     for (; p < steps; ++p) {
@@ -231,6 +246,12 @@ void columns_of_all_rows(const Gemm& g, const Rows& a, std::int64_t j) {
 template <typename T>
 void transposed_columns(const Gemm& g, const Rows& a, std::int64_t j, std::int64_t end) {
   std::int64_t x = j;
+#if defined(__AVX2__)
+  // One row has one chain a group: too few where 16 bits a weight leave half the time for them.
+  for (; sizeof(T) == 2 && g.m == 1 && x + 2 * kColumns <= end; x += 2 * kColumns) {
+    columns_of_transposed<1, T, 2 * kGroups>(g, a, x);
+  }
+#endif
   for (; x + kColumns <= end; x += kColumns) {
     columns_of_all_rows<T>(g, a, x);
   }

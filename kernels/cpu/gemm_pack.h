@@ -76,6 +76,15 @@ static inline void transpose_8x8(const float* const* rows, std::int64_t step, __
   }
 }
 
+// Of eight pairs of bf16 the first and the second, widened.
+static inline __m256 low_of_pairs(__m256 pairs) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(pairs), 16));
+}
+static inline __m256 high_of_pairs(__m256 pairs) {
+  return _mm256_and_ps(pairs,
+                       _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
+}
+
 // The same for 8 rows of 16 steps in bf16, widened to f32: a pair of steps moves as one float does.
 static inline void transpose_8x16_bf16(const std::uint16_t* const* rows, std::int64_t step,
                                        __m256* out) {
@@ -88,10 +97,8 @@ static inline void transpose_8x16_bf16(const std::uint16_t* const* rows, std::in
   transpose_8x8(pairs, 0, t);
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) {
-    const __m256i pair = _mm256_castps_si256(t[i]);
-    out[2 * i] = _mm256_castsi256_ps(_mm256_slli_epi32(pair, 16));
-    out[2 * i + 1] = _mm256_castsi256_ps(
-        _mm256_and_si256(pair, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
+    out[2 * i] = low_of_pairs(t[i]);
+    out[2 * i + 1] = high_of_pairs(t[i]);
   }
 }
 #endif
