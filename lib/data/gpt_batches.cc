@@ -126,7 +126,7 @@ std::int64_t GptDataset::samples_per_epoch() const {
   return std::max<std::int64_t>(1, (end_ - begin_ - sequence_) / sequence_);
 }
 
-void GptDataset::sample(std::int64_t i, std::int32_t* tokens) const {
+DocumentRange GptDataset::window(std::int64_t i) const {
   MT_ASSERT(i >= 0);
   const std::int64_t n = samples_per_epoch();
   const auto epoch = static_cast<std::uint64_t>(i / n);
@@ -135,7 +135,12 @@ void GptDataset::sample(std::int64_t i, std::int32_t* tokens) const {
       static_cast<std::int64_t>(draw_offset(static_cast<std::uint64_t>(choices), seed_, epoch));
   const Permutation order(static_cast<std::uint64_t>(n), seed_, epoch);
   const auto window = static_cast<std::int64_t>(order(static_cast<std::uint64_t>(i % n)));
-  shard_->read(begin_ + offset + window * sequence_, sequence_ + 1, tokens);
+  const std::int64_t first = begin_ + offset + window * sequence_;
+  return {.first = first, .last = first + sequence_ + 1};
+}
+
+void GptDataset::sample(std::int64_t i, std::int32_t* tokens) const {
+  shard_->read(window(i).first, sequence_ + 1, tokens);
 }
 
 std::int64_t GptDataset::ordered_samples() const {

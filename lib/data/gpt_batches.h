@@ -39,6 +39,8 @@ class GptDataset {
   [[nodiscard]] std::int64_t samples_per_epoch() const;
   // Sample i (from 0, any epoch): s + 1 tokens.
   void sample(std::int64_t i, std::int32_t* tokens) const;
+  // The tokens of the shard that it is: [first, last).
+  [[nodiscard]] DocumentRange window(std::int64_t i) const;
   // Windows in stored order, not permuted, not overlapping in targets: what --full-validation
   // visits. floor((N - 1) / s) of them; the last (N - 1) mod s tokens are no targets.
   [[nodiscard]] std::int64_t ordered_samples() const;

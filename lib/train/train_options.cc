@@ -1,5 +1,6 @@
 #include "train/train_options.h"
 
+#include <cmath>
 #include <limits>
 
 #include "base/error.h"
@@ -88,6 +89,10 @@ void RunOptions::add_to(Options& options) {
   options.add("eval-iters", &eval_iters, "N", "global batches of a validation; 0: none");
   options.add("log-interval", &log_interval, "N", "a log line every N steps");
   options.add("metrics", &metrics, "FILE", "append JSON lines to FILE; - is stdout");
+  options.add("loss-spike-sigmas", &loss_spike_sigmas, "F",
+              "report the samples of a step whose loss is F deviations above the mean; 0: never");
+  options.add("log-params-norm", &norms.norms, "norms of weights and gradients, also a layer");
+  options.add("log-num-zeros-in-grad", &norms.zeros, "zeros in the gradients, also a layer");
   options.section("Checkpoints");
   options.add("save", &save, "DIR", "run folder in which iter_N folders appear");
   options.add("load", &load, "DIR",
@@ -114,6 +119,10 @@ void RunOptions::check_options() const {
   }
   check_positive(eval_interval, "eval-interval");
   check_positive(log_interval, "log-interval");
+  if (!(loss_spike_sigmas >= 0) || !std::isfinite(loss_spike_sigmas)) {
+    throw UsageError(
+        cat("--loss-spike-sigmas ", loss_spike_sigmas, ": must be a number of at least 0"));
+  }
   check_not_negative(global_batch_size, "global-batch-size");
   check_not_negative(eval_iters, "eval-iters");
   check_not_negative(save_interval, "save-interval");

@@ -11,6 +11,7 @@
 #include "model/config.h"
 #include "optim/adam.h"
 #include "optim/lr_schedule.h"
+#include "train/layer_norms.h"
 
 namespace mt {
 
@@ -39,6 +40,8 @@ struct RunOptions {
   std::int64_t eval_iters = 100;
   std::int64_t log_interval = 100;
   std::string metrics;
+  double loss_spike_sigmas = 6;  // 0: no report
+  LayerNormsOptions norms;
   std::string save, load;
   std::int64_t save_interval = 0;  // 0: only at the end
   std::int64_t keep = 0;           // 0: all

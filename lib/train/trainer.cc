@@ -91,8 +91,32 @@ Trainer::Step Trainer::step(const GptDataset& data, std::int64_t iteration,
   if (!std::isfinite(result.grad_norm)) {
     throw not_finite("gradient norm", result.grad_norm, iteration);
   }
+  if (settings_.norms.any()) result.layers = layer_norms(model_.parameters(), settings_.norms);
   optimizer_.step(result.lr, result.grad_norm);
   return result;
+}
+
+std::vector<Trainer::SampleLoss> Trainer::sample_losses() {
+  std::vector<SampleLoss> losses;
+  for (const GptBatch& batch : batches_) {
+    nll_.resize(batch.loss_weight.size());
+    model_.token_nll(input_of(batch, Draw::kNothing), nll_.data());
+    for (std::int64_t row = 0; row < batch.batch; ++row) {
+      double sum = 0, targets = 0;
+      for (std::int64_t i = row * batch.sequence; i < (row + 1) * batch.sequence; ++i) {
+        const double weight = batch.loss_weight[static_cast<std::size_t>(i)];
+        if (weight == 0) continue;
+        sum += weight * static_cast<double>(nll_[static_cast<std::size_t>(i)]);
+        targets += weight;
+      }
+      if (targets == 0) continue;
+      losses.push_back(
+          {.sample = batch.samples[static_cast<std::size_t>(row)], .loss = sum / targets});
+    }
+  }
+  std::stable_sort(losses.begin(), losses.end(),
+                   [](const SampleLoss& a, const SampleLoss& b) { return a.loss > b.loss; });
+  return losses;
 }
 
 double Trainer::Evaluation::perplexity() const {

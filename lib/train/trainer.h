@@ -15,6 +15,7 @@
 #include "model/gpt.h"
 #include "optim/adam.h"
 #include "optim/lr_schedule.h"
+#include "train/layer_norms.h"
 
 namespace mt {
 
@@ -26,6 +27,7 @@ struct TrainerSettings {
   std::int32_t end_of_document = 0;
   LrScheduleOptions schedule;  // resolved
   PackingOptions packing;
+  LayerNormsOptions norms;
 };
 
 class Trainer {
@@ -36,12 +38,21 @@ class Trainer {
   struct Step {
     double loss = 0;  // nats a token, before the update
     double lr = 0;
-    double grad_norm = 0;  // before clipping
+    double grad_norm = 0;                 // before clipping
+    std::vector<LayerNorms> layers = {};  // before the update; empty unless asked for
   };
   // Step `iteration` (from 0) on samples [first_sample, first_sample + global batch) of the data
   // set. Throws NumericError, naming the iteration (counted from 1, as checkpoints are) and the
   // tensor, for a loss or gradient that is not finite: then nothing was updated.
   Step step(const GptDataset& data, std::int64_t iteration, std::int64_t first_sample);
+
+  // The mean nats of each sample of the last step, without dropout, with the weights as they are
+  // now, the largest first. Costs a forward pass of the global batch.
+  struct SampleLoss {
+    std::int64_t sample = 0;  // its global number
+    double loss = 0;
+  };
+  [[nodiscard]] std::vector<SampleLoss> sample_losses();
 
   struct Evaluation {
     double loss = 0;           // nats a counted token

@@ -166,6 +166,19 @@ void TrainingData::make_dataset(Part& part, const DataOptions& options, std::uin
   part.dataset = std::make_unique<GptDataset>(*part.shard, part.range, options.seq_length, seed);
 }
 
+Json TrainingData::origin(std::int64_t sample) const {
+  const TokenShardReader& shard = *train_.shard;
+  const std::int64_t token = train_.dataset->window(sample).first;
+  std::int64_t document = 0, beyond = shard.documents();  // the last that starts at or before it
+  while (beyond - document > 1) {
+    const std::int64_t middle = document + (beyond - document) / 2;
+    (shard.document_offset(middle) <= token ? document : beyond) = middle;
+  }
+  return {{"shard", shard.path()},
+          {"document", document},
+          {"offset", token - shard.document_offset(document)}};
+}
+
 std::string TrainingData::summary() const {
   const auto part = [](const char* name, const Part& p) {
     return p.dataset == nullptr ? std::string()

@@ -45,6 +45,9 @@ class TrainingData {
   [[nodiscard]] const GptDataset* test() const { return test_.dataset.get(); }         // or null
   [[nodiscard]] const TokenShardReader& shard() const { return *train_.shard; }
   [[nodiscard]] const DataIdentity& identity() const { return identity_; }
+  // Where a sample of the training part comes from: {"shard", "document", "offset"}, the document
+  // (counted from 0 in the shard) and the token in it that the sample begins with.
+  [[nodiscard]] Json origin(std::int64_t sample) const;
   // One line for the log: tokens and windows of each part.
   [[nodiscard]] std::string summary() const;
 

@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <iomanip>
@@ -41,7 +42,8 @@ TrainerSettings trainer_settings(const TrainingStart& start) {
           .seed = static_cast<std::uint32_t>(start.options.run.seed),
           .end_of_document = start.data->shard().end_of_document(),
           .schedule = start.options.schedule,
-          .packing = start.options.data.packing};
+          .packing = start.options.data.packing,
+          .norms = start.options.run.norms};
 }
 
 }  // namespace
@@ -56,7 +58,8 @@ TrainingRun::TrainingRun(TrainingStart start, const Communicator& world, Pool& p
              StageRange{.first_layer = 0, .last_layer = start_.options.model.num_layers}, world,
              pool, Use::kTraining),
       optimizer_(start_.options.adam, model_.parameters(), world, pool),
-      trainer_(trainer_settings(start_), model_, optimizer_) {
+      trainer_(trainer_settings(start_), model_, optimizer_),
+      watch_(start_.options.run.loss_spike_sigmas) {
   if (start_.checkpoint) {
     load();
   } else {
@@ -163,6 +166,41 @@ void TrainingRun::step() {
   state.consumed_samples += start_.options.run.global_batch_size;
   state.optimizer_steps = optimizer_.steps();
   report(done, seconds_since(begin), minor_faults() - faults);
+  if (watch_.is_spike(done.loss)) report_spike(done.loss);
+}
+
+void TrainingRun::report_spike(double loss) {
+  constexpr std::size_t kShown = 8;
+  const std::int64_t batch = start_.options.run.global_batch_size;
+  const std::int64_t end = start_.state.consumed_samples;
+  auto losses = trainer_.sample_losses();
+  losses.resize(std::min(losses.size(), kShown));
+  Json samples = Json::array();
+  for (const Trainer::SampleLoss& each : losses) {
+    Json sample = start_.data->origin(each.sample);
+    sample["sample"] = each.sample;
+    sample["nll"] = finite_or_null(each.loss);
+    samples.push_back(std::move(sample));
+  }
+  metrics_.write({{"step", start_.state.iteration},
+                  {"spike_loss", loss},
+                  {"spike_mean", watch_.mean()},
+                  {"spike_deviation", watch_.deviation()},
+                  {"spike_first_sample", end - batch},
+                  {"spike_last_sample", end - 1},
+                  {"spike_samples", samples}});
+  std::string text =
+      cat("iteration ", start_.state.iteration, ": loss spike: ", digits(loss, 5),
+          " after a mean of ", digits(watch_.mean(), 5), " (deviation ",
+          digits(watch_.deviation(), 3), "), samples ", end - batch, " to ", end - 1);
+  if (!losses.empty()) {
+    const Json& worst = samples.front();
+    text +=
+        cat("; the worst is sample ", losses.front().sample, " with ",
+            digits(losses.front().loss, 5), ": ", worst["shard"].get<std::string>(), ", document ",
+            worst["document"].get<std::int64_t>(), ", token ", worst["offset"].get<std::int64_t>());
+  }
+  log_warning(text);
 }
 
 void TrainingRun::report(const Trainer::Step& step, double seconds, std::int64_t minor_faults) {
@@ -173,28 +211,30 @@ void TrainingRun::report(const Trainer::Step& step, double seconds, std::int64_t
   const double flops = rate * options.model.training_flops_per_token(length);
   if (metrics_.active()) {
     const MemoryUse memory = pool_.use();
-    metrics_.write({{"step", state.iteration},
-                    {"samples", state.consumed_samples},
-                    {"tokens", state.consumed_samples * length},
-                    {"loss", step.loss},
-                    {"lr", step.lr},
-                    {"grad_norm", step.grad_norm},
-                    {"tokens_per_second", rate},
-                    {"model_flops_per_second", flops},
-                    {"peak_memory_bytes", memory.peak_total},
-                    {"system_allocations", memory.system_allocations},
-                    {"minor_faults", minor_faults}});
+    Json line = {{"step", state.iteration},
+                 {"samples", state.consumed_samples},
+                 {"tokens", state.consumed_samples * length},
+                 {"loss", step.loss},
+                 {"lr", step.lr},
+                 {"grad_norm", step.grad_norm},
+                 {"tokens_per_second", rate},
+                 {"model_flops_per_second", flops},
+                 {"peak_memory_bytes", memory.peak_total},
+                 {"system_allocations", memory.system_allocations},
+                 {"minor_faults", minor_faults}};
+    add_layer_norms(step.layers, options.run.norms, line);
+    metrics_.write(line);
   }
   const std::int64_t now =
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch())
           .count();
   const bool log = state.iteration % options.run.log_interval == 0 || finished();
   if (!log && now - progress_shown_ < 100) return;
-  const std::string text =
-      cat("iteration ", state.iteration, "/", options.run.train_iters, ": loss ",
-          digits(step.loss, 5), ", lr ", digits(step.lr, 4), ", gradient norm ",
-          digits(step.grad_norm, 4), ", ", digits(seconds * 1e3, 4), " ms, ",
-          static_cast<std::int64_t>(rate), " tokens/s, ", digits(flops * 1e-9, 4), " GFLOP/s");
+  const std::string text = cat(
+      "iteration ", state.iteration, "/", options.run.train_iters, ": loss ", digits(step.loss, 5),
+      ", lr ", digits(step.lr, 4), ", gradient norm ", digits(step.grad_norm, 4), ", ",
+      digits(seconds * 1e3, 4), " ms, ", static_cast<std::int64_t>(rate), " tokens/s, ",
+      digits(flops * 1e-9, 4), " GFLOP/s", layer_norms_text(step.layers, options.run.norms));
   if (log) {
     log_info(text);
   } else {

@@ -9,6 +9,7 @@
 #include "model/gpt.h"
 #include "optim/adam.h"
 #include "tensor/tensor.h"
+#include "train/loss_watch.h"
 #include "train/metrics.h"
 #include "train/trainer.h"
 #include "train/training_start.h"
@@ -36,6 +37,7 @@ class TrainingRun {
   void load();
   void step();
   void report(const Trainer::Step& step, double seconds, std::int64_t minor_faults);
+  void report_spike(double loss);
   [[nodiscard]] bool finished() const;
   [[nodiscard]] bool validation_due() const;
   void validate();
@@ -52,6 +54,7 @@ class TrainingRun {
   Adam optimizer_;
   Trainer trainer_;
   MetricsLog metrics_;
+  LossWatch watch_;
   std::int64_t saved_iteration_ = -1;  // of this run's folder
   std::int64_t progress_shown_ = 0;    // milliseconds of the steady clock
 };
