@@ -116,7 +116,7 @@ class TokenLines {
                   force ? mt::PendingFile::Existing::kReplace : mt::PendingFile::Existing::kRefuse);
   }
   void add(std::int64_t position, std::int32_t id, float nll) {
-    mt::Json line;
+    mt::Json line = mt::Json::object();
     line["position"] = position;
     line["id"] = id;
     if (tokenizer_ != nullptr) line["token"] = tokenizer_->decode(&id, 1);
@@ -270,7 +270,7 @@ int run(EvalOptions& options, const mt::Options& table, const mt::RunContext& co
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   EvalOptions options;
   return mt::run_main(
       {.name = "mt-eval",
@@ -284,4 +284,6 @@ int main(int argc, char** argv) {
        .run = [&](const mt::Options& table,
                   const mt::RunContext& context) { return run(options, table, context); }},
       argc, argv);
+} catch (...) {
+  return mt::status_of_failure("mt-eval");
 }

@@ -94,7 +94,7 @@ int run(GenerateOptions& options, const mt::RunContext& context) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   GenerateOptions options;
   return mt::run_main(
       {.name = "mt-generate",
@@ -107,4 +107,6 @@ int main(int argc, char** argv) {
        .run = [&](const mt::Options&,
                   const mt::RunContext& context) { return run(options, context); }},
       argc, argv);
+} catch (...) {
+  return mt::status_of_failure("mt-generate");
 }

@@ -144,7 +144,7 @@ int run(const Settings& settings, int threads) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   Settings settings;
   return mt::run_main(
       {.name = "mt-preprocess",
@@ -156,4 +156,6 @@ int main(int argc, char** argv) {
        .run = [&](const mt::Options&,
                   const mt::RunContext& context) { return run(settings, context.threads); }},
       argc, argv);
+} catch (...) {
+  return mt::status_of_failure("mt-preprocess");
 }

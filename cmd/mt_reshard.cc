@@ -92,7 +92,7 @@ int run(ReshardOptions& options) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   ReshardOptions options;
   return mt::run_main(
       {.name = "mt-reshard",
@@ -104,4 +104,6 @@ int main(int argc, char** argv) {
        .add_options = [&](mt::Options& table) { options.add_to(table); },
        .run = [&](const mt::Options&, const mt::RunContext&) { return run(options); }},
       argc, argv);
+} catch (...) {
+  return mt::status_of_failure("mt-reshard");
 }

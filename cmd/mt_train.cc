@@ -22,7 +22,7 @@ int run(const mt::TrainOptions& options, const mt::Options& given, const mt::Run
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   mt::TrainOptions options;
   return mt::run_main(
       {.name = "mt-train",
@@ -38,4 +38,6 @@ int main(int argc, char** argv) {
        .run = [&](const mt::Options& given,
                   const mt::RunContext& context) { return run(options, given, context); }},
       argc, argv);
+} catch (...) {
+  return mt::status_of_failure("mt-train");
 }

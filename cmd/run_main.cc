@@ -1,12 +1,14 @@
 #include "cmd/run_main.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <iostream>
 #include <new>
 
@@ -88,27 +90,33 @@ int parse_and_run(const Program& program, int argc, char** argv) {
   return program.run(options, context);
 }
 
-int status_of(const Program& program, int argc, char** argv) {
+int status_of(const Program& program, int argc, char** argv) noexcept {
   try {
+    set_log(program.name, LogLevel::kInfo);
     return parse_and_run(program, argc, argv);
-  } catch (const Error& error) {
-    log_error(error.what());
-    return static_cast<int>(error.status());
-  } catch (const std::bad_alloc&) {
-    log_error("out of memory");
-    return static_cast<int>(ExitStatus::kEnvironment);
-  } catch (const std::exception& error) {
-    log_error(cat("internal error: ", error.what()));
-    return static_cast<int>(ExitStatus::kInternal);
   } catch (...) {
-    log_error("internal error: an exception of unknown type");
-    return static_cast<int>(ExitStatus::kInternal);
+    return status_of_failure(program.name.c_str());
   }
+}
+
+// Where unwinding is not possible (a destructor of the JSON library needs memory, others' functions
+// are noexcept) the process ends as the exception says, without it. The next job removes what that
+// leaves.
+[[noreturn]] void end_at_once() noexcept {
+  if (std::current_exception() != nullptr) ::_exit(status_of_failure(""));
+  // None if there was no memory to throw one.
+  constexpr std::size_t kLittle = std::size_t{1} << 20;
+  if (::mmap(nullptr, kLittle, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) !=
+      MAP_FAILED) {
+    std::abort();
+  }
+  log_failure("out of memory");
+  ::_exit(static_cast<int>(ExitStatus::kEnvironment));
 }
 
 // True if standard output took all that was written; says what is wrong if not, unless the program
 // has said so.
-bool finish_stdout(bool said) {
+bool finish_stdout(bool said) noexcept {
   errno = 0;
   std::cout.flush();
   bool good = std::cout.good();
@@ -117,22 +125,56 @@ bool finish_stdout(bool said) {
     good = false;
   }
   if (!good && !said) {
-    log_error(cat("cannot write standard output: ",
-                  errno != 0 ? std::strerror(errno) : "an earlier write failed"));
+    const int error = errno;
+    try {
+      log_error(cat("cannot write standard output: ",
+                    error != 0 ? std::strerror(error) : "an earlier write failed"));
+    } catch (const std::exception&) {
+      log_failure("cannot write standard output");
+    }
   }
   return good;
 }
 
+// The progress line that may stand there ends.
+void end_progress() noexcept {
+  try {
+    progress("");
+  } catch (const std::exception&) {  // no memory for a line that is only shown
+  }
+}
+
 }  // namespace
 
+int status_of_failure(const char* name) noexcept {
+  name_log(name);
+  try {
+    throw;
+  } catch (const Error& error) {
+    log_failure(error.what());
+    return static_cast<int>(error.status());
+  } catch (const std::bad_alloc&) {
+    log_failure("out of memory");
+    return static_cast<int>(ExitStatus::kEnvironment);
+  } catch (const std::exception& error) {
+    log_failure("internal error: ", error.what());
+  } catch (...) {
+    log_failure("internal error: an exception of unknown type");
+  }
+  return static_cast<int>(ExitStatus::kInternal);
+}
+
 int run_main(const Program& program, int argc, char** argv) {
-  set_log(program.name, LogLevel::kInfo);
   // A limit on file sizes (ulimit -f) is a failing write with a message, as a full disk is.
   std::signal(SIGXFSZ, SIG_IGN);
+  std::set_terminate(end_at_once);
   const int status = status_of(program, argc, argv);
-  progress("");
+  end_progress();
   const bool written = finish_stdout(status == static_cast<int>(ExitStatus::kEnvironment));
-  return status == 0 && !written ? static_cast<int>(ExitStatus::kEnvironment) : status;
+  const int failed = static_cast<int>(ExitStatus::kEnvironment);
+  // HDF5 may crash at exit when it could not get what it asked the system for.
+  if (status == failed) ::_exit(status);
+  return status == 0 && !written ? failed : status;
 }
 
 }  // namespace mt

@@ -33,4 +33,8 @@ struct Program {
 // environment variable MT_CPU. May be called once in a process.
 int run_main(const Program& program, int argc, char** argv);
 
+// Says the exception that is being handled as run_main does, and returns its status: for a main
+// whose options could not even be made. Works where there is no memory left.
+int status_of_failure(const char* name) noexcept;
+
 }  // namespace mt

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -85,6 +86,21 @@ TEST(Threads, work_is_started_after_the_others_slept) {
   set_threads(4);
   for (int repeat = 0; repeat < 20; ++repeat) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    Count c(100, 4);
+    run_parts(100, 4, count_part, &c);
+    for (const auto& times : c.parts) ASSERT_EQ(times, 1);
+  }
+  set_threads(1);
+}
+
+// Whoever meets it, the starter gets what a body throws, and the pool works on.
+TEST(Threads, what_a_body_throws_reaches_the_starter) {
+  set_threads(4);
+  for (std::int64_t bad = 0; bad < 40; ++bad) {
+    const auto body = [](const void* which, std::int64_t part, int) {
+      if (part == *static_cast<const std::int64_t*>(which)) throw std::bad_alloc();
+    };
+    EXPECT_THROW(run_parts(40, 4, body, &bad), std::bad_alloc) << bad;
     Count c(100, 4);
     run_parts(100, 4, count_part, &c);
     for (const auto& times : c.parts) ASSERT_EQ(times, 1);

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "base/error.h"
@@ -96,11 +95,12 @@ Found what_is(const std::string& path) {
                                    : Found::kOther;
 }
 
-void remove_tree(const std::string& path) {
-  std::error_code error;
-  std::filesystem::remove_all(path, error);
-  if (error) {
-    log_warning(cat("cannot remove ", path, ": ", error.message()));
+// For what may stay: the next job with this target removes it.
+void try_to_remove(const std::string& path) {
+  try {
+    remove_tree(path);
+  } catch (const EnvironmentError& error) {
+    log_warning(error.what());
   }
 }
 
@@ -121,7 +121,7 @@ bool lock_new(const std::string& path, FileDescriptor& lock, const std::string& 
   const Locked locked = lock_temporary(path, lock);
   // A umask may forbid reading what we write.
   if (const int error = errno; locked == Locked::kUnopened && error != EACCES && error != ENOENT) {
-    remove_tree(path);
+    try_to_remove(path);
     fail_write(target, error, cat("opening ", path, ": "));
   }
   struct stat status {};
@@ -141,19 +141,14 @@ bool is_temporary(const std::string& name, const std::string& begin) {
 // Removes what dead jobs left of this target. What cannot be removed is left alone.
 void sweep(const Place& place) {
   const std::string begin = cat(".", place.name.substr(0, kLongest), ".tmp.");
-  std::error_code error;
-  std::filesystem::directory_iterator entry(place.directory, error);
-  if (error) fail_write(join(place), error.value(), cat("reading ", place.directory, ": "));
-  for (const std::filesystem::directory_iterator end; !error && entry != end;
-       entry.increment(error)) {
-    if (!is_temporary(entry->path().filename().string(), begin)) continue;
-    const std::string path = entry->path().string();
+  for (const std::string& name : names_in(place.directory)) {
+    if (!is_temporary(name, begin)) continue;
+    const std::string path = join({place.directory, name});
     FileDescriptor lock;
     if (lock_temporary(path, lock) != Locked::kYes) continue;
     log_info(cat("removing ", printable(path), ", which a job that died left"));
-    remove_tree(path);
+    try_to_remove(path);
   }
-  if (error) fail_write(join(place), error.value(), cat("reading ", place.directory, ": "));
 }
 
 }  // namespace
@@ -197,7 +192,10 @@ PendingFile::PendingFile(std::string target, Existing existing)
 
 PendingFile::~PendingFile() {
   if (!committed_ && ::unlink(temporary_.c_str()) != 0 && errno != ENOENT) {
-    log_warning(cat("cannot remove ", temporary_, ": ", std::strerror(errno)));
+    try {
+      log_warning(cat("cannot remove ", temporary_, ": ", std::strerror(errno)));
+    } catch (const std::exception&) {  // no memory for a warning
+    }
   }
 }
 
@@ -252,8 +250,10 @@ PendingDirectory::PendingDirectory(std::string target, PendingFile::Existing exi
 }
 
 PendingDirectory::~PendingDirectory() {
-  if (!committed_) {
-    remove_tree(temporary_);
+  if (committed_) return;
+  try {
+    try_to_remove(temporary_);
+  } catch (const std::exception&) {  // no memory to walk it: the next job with this target does
   }
 }
 
@@ -293,7 +293,7 @@ void PendingDirectory::commit() {
   }
   committed_ = true;
   if (!old.empty()) {
-    remove_tree(old);
+    try_to_remove(old);
   }
 }
 

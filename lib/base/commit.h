@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace mt {
 
@@ -23,6 +25,8 @@ class FileDescriptor {
   FileDescriptor& operator=(FileDescriptor&& other) noexcept;
   [[nodiscard]] int get() const { return fd_; }
   [[nodiscard]] bool valid() const { return fd_ >= 0; }
+  // The descriptor, which the caller now owns.
+  [[nodiscard]] int release() { return std::exchange(fd_, -1); }
   // Closes and throws if the system reports a late write error.
   void close(const std::string& path);
 
@@ -113,6 +117,10 @@ enum class Links { kFollow, kRefuse };
                                     Links links = Links::kFollow);
 // True if something (of any kind) has that name.
 [[nodiscard]] bool exists(const std::string& path);
+// The names that a directory holds, in order of their bytes.
+[[nodiscard]] std::vector<std::string> names_in(const std::string& directory);
+// Removes what has that name, if anything has; of a directory all that is in it, no link followed.
+void remove_tree(const std::string& path);
 // Creates the directory and its parents.
 void make_directories(const std::string& path);
 

@@ -48,10 +48,17 @@ struct NumericError : Error {
   explicit NumericError(const std::string& message) : Error(ExitStatus::kNumeric, message) {}
 };
 
+// A stream into a string that says so when there is no memory: others swallow that and give a text
+// that is cut short.
+class TextStream : public std::ostringstream {
+ public:
+  TextStream() { exceptions(std::ios::badbit); }
+};
+
 // Joins its arguments with operator<<, in the C locale. GCC 12 has no std::format.
 template <typename... Args>
 [[nodiscard]] std::string cat(const Args&... args) {
-  std::ostringstream out;
+  TextStream out;
   (out << ... << args);
   return out.str();
 }

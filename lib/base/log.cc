@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
+#include <exception>
 #include <string_view>
 
 #include "base/error.h"
@@ -28,7 +30,7 @@ LogState& state() {
 
 // One write(2) a line, so that lines of several processes do not mix. A stderr that takes nothing
 // is no reason to stop.
-void write_stderr(const std::string& bytes) {
+void write_stderr(std::string_view bytes) {
   std::size_t done = 0;
   while (done < bytes.size()) {
     const ssize_t n = ::write(STDERR_FILENO, bytes.data() + done, bytes.size() - done);
@@ -94,6 +96,14 @@ void set_log(const std::string& program, LogLevel level, int rank) {
   state().level = level;
 }
 
+void name_log(const char* program) noexcept {
+  if (!state().prefix.empty()) return;
+  try {
+    set_log(program, LogLevel::kInfo);
+  } catch (const std::exception&) {  // the line says what it says without a name
+  }
+}
+
 void log_info(const std::string& text) {
   if (state().level != LogLevel::kQuiet) {
     line("", text);
@@ -114,6 +124,35 @@ void log_debug(const std::string& text) {
 
 void log_error(const std::string& text) {
   line("error: ", text);
+}
+
+void log_failure(const char* text, const char* more) noexcept {
+  LogState& log = state();
+  std::array<char, 4096> bytes;
+  std::size_t size = 0;
+  bool plain = true;  // the line is in `bytes`, and such as line() would make it
+  const auto append = [&](const char* part, bool ours) {
+    for (; *part != '\0'; ++part) {
+      const bool printable = ours || (*part >= ' ' && *part < '\x7f');
+      plain = plain && printable && size + 1 < bytes.size();
+      if (size + 1 < bytes.size()) bytes[size++] = printable ? *part : '?';
+    }
+  };
+  append(log.progress_shown ? "\r\x1b[K" : "", true);
+  append(log.prefix.c_str(), true);
+  append("error: ", true);
+  append(text, false);
+  append(more, false);
+  bytes[size++] = '\n';
+  if (!plain) {
+    try {
+      log_error(std::string(text) + more);
+      return;
+    } catch (const std::exception&) {  // the plain line has to do
+    }
+  }
+  write_stderr({bytes.data(), size});
+  log.progress_shown = false;
 }
 
 void progress(const std::string& text) {

@@ -19,6 +19,13 @@ void log_debug(const std::string& text);
 // Prints an error line whatever the level.
 void log_error(const std::string& text);
 
+// The same for an end that may have come from a lack of memory: where there is none for the line,
+// it is written without (bytes outside ASCII as ?). The line is the two texts, joined.
+void log_failure(const char* text, const char* more = "") noexcept;
+
+// Sets what lines begin with unless set_log() has.
+void name_log(const char* program) noexcept;
+
 // A progress line that redraws itself ten times a second, on a terminal only; elsewhere nothing. An
 // empty text ends the line, which then shows the last text.
 void progress(const std::string& text);

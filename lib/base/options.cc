@@ -7,6 +7,7 @@
 #include <boost/program_options/parsers.hpp>
 #include <boost/program_options/value_semantic.hpp>
 #include <map>
+#include <new>
 #include <ostream>
 #include <sstream>
 #include <string_view>
@@ -167,6 +168,8 @@ OptionSettings Options::Table::read_command_line(const Words& words, Words& othe
     auto* const value = po::value<Words>();
     description.add_options()(entry.name.c_str(),
                               entry.arity == OptionArity::kList ? value->multitoken() : value, "");
+    // The library cuts a name short where there is no memory for it.
+    if (description.options().back()->long_name() != entry.name) throw std::bad_alloc();
   }
   try {
     namespace style = po::command_line_style;

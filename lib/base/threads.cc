@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <exception>
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace mt {
@@ -65,6 +67,7 @@ class Workers {
     take_parts(0);
     const std::uint32_t joined = state_.fetch_or(kClosed, std::memory_order_acq_rel);
     wait_until_left(joined);
+    if (failed_.exchange(false)) std::rethrow_exception(std::exchange(error_, nullptr));
   }
 
  private:
@@ -77,12 +80,17 @@ class Workers {
     std::int64_t helpers = 0;
   };
 
-  void take_parts(int thread) {
+  void take_parts(int thread) noexcept {
     const Job job = job_;
-    for (;;) {
-      const std::int64_t part = next_.fetch_add(1, std::memory_order_relaxed);
-      if (part >= job.parts) return;
-      job.body(job.context, part, thread);
+    try {
+      for (;;) {
+        const std::int64_t part = next_.fetch_add(1, std::memory_order_relaxed);
+        if (part >= job.parts) return;
+        job.body(job.context, part, thread);
+      }
+    } catch (...) {
+      if (!failed_.exchange(true)) error_ = std::current_exception();
+      next_.store(job.parts, std::memory_order_relaxed);
     }
   }
 
@@ -140,6 +148,8 @@ class Workers {
   bool refused_ = false;
   Job job_;
   std::atomic<int> count_{1};
+  std::atomic<bool> failed_{false};  // a body of this work threw error_
+  std::exception_ptr error_;
   std::atomic<std::int64_t> next_{0};
   std::atomic<std::uint32_t> state_{kClosed};  // who joined, and whether joining is over
   std::atomic<std::uint32_t> left_{0};

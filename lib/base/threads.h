@@ -14,9 +14,10 @@ void set_threads(int count);
 
 // Calls body(context, part, thread) once for each part of [0, parts), on the calling thread and up
 // to most - 1 others; returns when all are done. Whoever is free takes the next part; thread is in
-// [0, min(most, threads())), and no two bodies that run at one time have the same. body must not
-// throw. Work that another thread of the process starts in the meantime, or a body itself, runs on
-// its own thread alone.
+// [0, min(most, threads())), and no two bodies that run at one time have the same. What a body
+// throws is thrown here when all are done; parts that nobody has begun by then are left. Work that
+// another thread of the process starts in the meantime, or a body itself, runs on its own thread
+// alone.
 using PartBody = void (*)(const void* context, std::int64_t part, int thread);
 void run_parts(std::int64_t parts, int most, PartBody body, const void* context);
 

@@ -37,20 +37,6 @@ std::optional<std::int64_t> iteration_of(const std::string& name) {
   return std::stoll(digits);
 }
 
-std::vector<std::string> names_in(const std::string& directory) {
-  std::error_code error;
-  std::vector<std::string> names;
-  auto entry = std::filesystem::directory_iterator(directory, error);
-  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    names.push_back(entry->path().filename().string());
-  }
-  if (error) {
-    throw EnvironmentError(cat("cannot read ", directory, ": ", error.message()));
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 using Iterations = std::map<std::int64_t, std::string, std::greater<>>;  // newest first
 
 Iterations iterations_in(const std::string& run) {
@@ -75,14 +61,6 @@ std::optional<std::string> fault_of(const std::string& directory) {
     return std::nullopt;
   } catch (const DataError& error) {
     return error.what();
-  }
-}
-
-void remove_tree(const std::string& path) {
-  std::error_code error;
-  std::filesystem::remove_all(path, error);
-  if (error) {
-    throw EnvironmentError(cat("cannot remove ", path, ": ", error.message()));
   }
 }
 

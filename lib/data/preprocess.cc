@@ -101,6 +101,9 @@ class OrderedWorkers {
       join();
       throw EnvironmentError(cat("cannot start ", encoders_.size(), " threads (--workers): ",
                                  started, " started: ", error.code().message()));
+    } catch (...) {
+      join();
+      throw;
     }
   }
   ~OrderedWorkers() { join(); }
@@ -111,11 +114,11 @@ class OrderedWorkers {
   [[nodiscard]] bool full() const { return batches_.size() >= 2 * threads_.size() + 1; }
   [[nodiscard]] bool empty() const { return batches_.empty(); }
   void put(std::unique_ptr<Batch> batch) {
+    batches_.push_back(std::move(batch));  // first: what waits is owned, whatever fails
     {
       const std::lock_guard lock(mutex_);
-      waiting_.push_back(batch.get());
+      waiting_.push_back(batches_.back().get());
     }
-    batches_.push_back(std::move(batch));
     wake_.notify_one();
   }
   // The oldest batch, when it is done. Rethrows what its thread threw.

@@ -14,7 +14,7 @@ namespace {
 
 std::string cell(double value) {
   if (std::isnan(value)) return "-";
-  std::ostringstream out;
+  TextStream out;
   out << std::setprecision(6) << value;
   return out.str();
 }
@@ -37,7 +37,7 @@ std::string padded(const std::string& text, std::size_t width) {
 }
 
 Json label_json(const ModelLabel& model, const std::string& data) {
-  Json json;
+  Json json = Json::object();
   json["data"] = data;
   json["model"] = model.directory;
   json["iteration"] = model.iteration;
@@ -50,7 +50,7 @@ constexpr std::array<const char*, kNormalisations> kSuffixes{"", "_per_token", "
                                                              "_per_character"};
 
 Json option_json(const OptionScore& score) {
-  Json json;
+  Json json = Json::object();
   for (std::size_t by = 0; by < kNormalisations; ++by) {
     json[cat("logprob", kSuffixes.at(by))] = normalised(score, static_cast<Normalisation>(by));
   }
@@ -85,7 +85,7 @@ std::string perplexity_json(const ModelLabel& model, const std::string& data,
 
 std::string perplexity_block(const ModelLabel& model, const std::string& data,
                              const EvalSettings& settings, const Perplexity& result) {
-  std::ostringstream out;
+  TextStream out;
   out << "data " << data << "\nmodel " << printable(model.directory) << ", iteration "
       << model.iteration << (model.precision == "fp32" ? "" : ", weights in " + model.precision)
       << "\ntokenizer " << (model.tokenizer.empty() ? "unknown" : model.tokenizer) << '\n';
@@ -120,7 +120,7 @@ std::string ResultLines::heading() const {
 
 std::string ResultLines::line(const std::string& model, std::int64_t iteration,
                               const std::string& data, const Perplexity& result) const {
-  std::ostringstream out;
+  TextStream out;
   out << padded(printable(model), model_width_) << std::setw(11) << iteration << "  "
       << padded(printable(data), data_width_);
   for (const std::int64_t count :
@@ -137,7 +137,7 @@ std::string ResultLines::line(const std::string& model, std::int64_t iteration,
 
 std::string score_json(const ScoreItem& item, const EncodedScore& encoded,
                        const std::vector<OptionScore>& scores) {
-  Json json;
+  Json json = Json::object();
   json["line"] = item.line;
   if (!item.id.is_null()) json["id"] = item.id;
   if (!item.question) {
@@ -180,7 +180,7 @@ std::string totals_json(const ModelLabel& model, const std::string& data,
 }
 
 std::string totals_text(const ScoreTotals& totals) {
-  std::ostringstream out;
+  TextStream out;
   out << std::setprecision(6) << totals.options << " scores of " << totals.pairs << " pairs and "
       << totals.questions << " questions, " << totals.greedy << " greedy, " << totals.tokens_scored
       << " tokens, " << totals.logprob << " nats";

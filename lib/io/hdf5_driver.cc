@@ -54,6 +54,8 @@ H5FD_t* open_file(const char* /*name*/, unsigned /*flags*/, hid_t access, haddr_
     file->latch = info->latch;
     return &file.release()->base;
   } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    latch_error(*info->latch, "opening", 0);
     return nullptr;
   }
 }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <hdf5.h>
+#include <sys/mman.h>
 
+#include <new>
 #include <string>
 #include <utility>
 
@@ -37,8 +39,15 @@ class Hdf5Id {
   Close close_ = nullptr;
 };
 
-// Once a process: no error stack on stderr, no plugins loaded for unknown filters.
+// Before a file is opened. Once a process: no error stack on stderr, no plugins loaded for unknown
+// filters. Each time: HDF5 1.10 follows null pointers where malloc fails, so that what it needs
+// must be there; throws std::bad_alloc if not.
 inline void start_hdf5() {
+  constexpr std::size_t kNeeded = std::size_t{16} << 20;  // address space
+  void* const room =
+      ::mmap(nullptr, kNeeded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) throw std::bad_alloc();
+  ::munmap(room, kNeeded);
   static const bool started = H5open() >= 0 && H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0 &&
                               H5PLset_loading_state(0) >= 0;
   if (!started) {

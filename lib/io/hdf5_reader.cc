@@ -133,24 +133,30 @@ Hdf5Reader::~Hdf5Reader() = default;
 Hdf5Reader::Hdf5Reader(Hdf5Reader&&) noexcept = default;
 
 std::vector<std::string> Hdf5Reader::names(const std::string& group) const {
-  std::vector<std::string> links;
+  struct Found {
+    std::vector<std::string> links;
+    bool out_of_memory = false;
+  } found;
   const auto collect = [](hid_t, const char* name, const H5L_info_t* info, void* out) -> herr_t {
+    auto& into = *static_cast<Found*>(out);
     if (info->type == H5L_TYPE_HARD) {
       try {
-        static_cast<std::vector<std::string>*>(out)->emplace_back(name);
+        into.links.emplace_back(name);
       } catch (const std::bad_alloc&) {
+        into.out_of_memory = true;
         return -1;
       }
     }
     return 0;
   };
   const Hdf5Id root = state_->open_object(group);
-  if (H5Lvisit(root.get(), H5_INDEX_NAME, H5_ITER_INC, collect, &links) < 0) {
+  if (H5Lvisit(root.get(), H5_INDEX_NAME, H5_ITER_INC, collect, &found) < 0) {
+    if (found.out_of_memory) throw std::bad_alloc();
     state_->fail(group, "its objects cannot be listed");
   }
   const std::string front = group == "/" ? "/" : hdf5_absolute(group) + "/";
   std::vector<std::string> names;
-  for (const std::string& link : links) {
+  for (const std::string& link : found.links) {
     if (H5Iget_type(state_->open_object(front + link).get()) == H5I_DATASET) {
       names.push_back(front + link);
     }

@@ -30,7 +30,7 @@ std::int64_t minor_faults() {
 }
 
 std::string digits(double value, int precision) {
-  std::ostringstream out;
+  TextStream out;
   out << std::setprecision(precision) << value;
   return out.str();
 }

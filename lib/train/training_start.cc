@@ -31,7 +31,7 @@ bool same_path(const std::string& a, const std::string& b) {
 }
 
 std::string gib(double bytes) {
-  std::ostringstream out;
+  TextStream out;
   out << std::fixed << std::setprecision(bytes < 1024.0 * (1U << 30) ? 2 : 0) << bytes / (1U << 30)
       << " GiB";
   return out.str();

@@ -21,6 +21,7 @@ for name in ${MT_LOOP_SCENARIOS:-preprocess train_load reshard_import reshard_co
   fi
   run_failing "$name" EIO read pread64 getdents64 newfstatat
   run_failing "$name" ENOMEM mmap
+  check_points "$name"
 done
 expect_harmless "$source/test/fault/harmless.txt"
 finish
