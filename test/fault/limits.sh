@@ -72,8 +72,11 @@ for name in preprocess train_load reshard_copy eval generate; do
   # As little memory as the loader can do with, then more until it works.
   short=0
   for ((kib = 24000; kib < 400000; kib += 2000)); do
+    # What libraries do before main is not ours: there --version fails in another way than with status 4.
+    "command_$name"
+    { (ulimit -v $kib && exec "${command[0]}" --version) > /dev/null 2>&1; } 2> /dev/null
+    case $? in 0 | 4) ;; *) continue ;; esac
     limited "$name" "$kib KiB of memory" "ulimit -v $kib"
-    [ $status -ne 127 ] || continue # the loader's
     cd w || exit 1
     judge "$name" "$name, $kib KiB of memory" $status ENOMEM
     [ -z "$("left_$name")" ] || check_next "$name" "$name, after $kib KiB of memory"
