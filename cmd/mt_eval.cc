@@ -264,6 +264,7 @@ int run(EvalOptions& options, const mt::Options& table, const mt::RunContext& co
       // Results are out: this is a model that does not go with the options, no wrong use.
       throw mt::DataError(mt::cat("--load ", mt::printable(path), ": ", error.what()));
     }
+    pool.release_spare();  // the next model may have other sizes
   }
   return 0;
 }

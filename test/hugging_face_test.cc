@@ -10,11 +10,11 @@
 #include "base/hash.h"
 #include "ckpt/checkpoint.h"
 #include "comm/communicator.h"
+#include "continuations.h"
 #include "convert/copy_checkpoint.h"
 #include "convert/hugging_face.h"
 #include "convert/load_model.h"
 #include "foreign_model.h"
-#include "infer/generate.h"
 #include "io/hdf5.h"
 #include "io/safetensors.h"
 
@@ -201,15 +201,15 @@ TEST_F(NanoSort, activations_are_those_of_the_original) {
 }
 
 TEST_F(NanoSort, sorts_all_729_sequences) {
-  int right = 0;
-  for (int number = 0; number < 729; ++number) {
-    std::vector<std::int32_t> digits;
-    for (int i = 0, rest = number; i < 6; ++i, rest /= 3) digits.push_back(rest % 3);
-    std::vector<std::int32_t> sorted;
-    generate_greedy(*model.stage, digits, {.tokens = 6},
-                    [&](std::int32_t token) { sorted.push_back(token); });
+  std::vector<Request> requests(729, testing::request({}, 6));
+  int number = 0, right = 0;
+  for (Request& request : requests) {
+    for (int i = 0, rest = number++; i < 6; ++i, rest /= 3) request.context.push_back(rest % 3);
+  }
+  for (const Continuation& text : testing::continuations(*model.stage, requests, {.slots = 16})) {
+    std::vector<std::int32_t> digits = text.request->context;
     std::sort(digits.begin(), digits.end());
-    right += sorted == digits ? 1 : 0;
+    right += text.tokens == digits ? 1 : 0;
   }
   EXPECT_EQ(right, 729);
 }

@@ -129,6 +129,11 @@ void sync_file(int fd, const std::string& path) {
   }
 }
 
+void start_writing_back(int fd, std::uint64_t offset, std::uint64_t bytes) {
+  static_cast<void>(::sync_file_range(fd, static_cast<off64_t>(offset), static_cast<off64_t>(bytes),
+                                      SYNC_FILE_RANGE_WRITE));
+}
+
 void sync_directory(const std::string& directory) {
   const FileDescriptor fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) {

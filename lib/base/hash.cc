@@ -205,4 +205,45 @@ Digest128 operator+(const Digest128& a, const Digest128& b) {
   return narrow(wide(a) + wide(b));
 }
 
+struct BoxDigest::State {
+  std::size_t element = 0;
+  Runs runs;
+  std::int64_t at = 0;  // elements of the box that came
+
+  template <typename Bits>
+  Wide add(const std::byte* data, std::int64_t count) {
+    Wide sum = 0;
+    while (count > 0) {
+      const std::int64_t run = at / runs.length;
+      const std::int64_t inside = at - run * runs.length;
+      const std::int64_t length = std::min(count, runs.length - inside);
+      sum +=
+          digest_run<Bits>(data, length, static_cast<std::uint64_t>(run_start(runs, run) + inside));
+      data += length * static_cast<std::int64_t>(sizeof(Bits));
+      at += length;
+      count -= length;
+    }
+    return sum;
+  }
+};
+
+BoxDigest::BoxDigest(DType dtype, std::span<const std::int64_t> global_shape,
+                     std::span<const std::int64_t> offset, std::span<const std::int64_t> extent)
+    : state_(std::make_unique<State>()) {
+  state_->element = dtype_size(dtype);
+  state_->runs = find_runs(global_shape, offset, extent);
+}
+BoxDigest::~BoxDigest() = default;
+
+void BoxDigest::update(const void* data, std::size_t bytes) {
+  const auto count = static_cast<std::int64_t>(bytes / state_->element);
+  MT_ASSERT(bytes % state_->element == 0 &&
+            count <= state_->runs.count * state_->runs.length - state_->at);
+  const auto* const from = static_cast<const std::byte*>(data);
+  const Wide sum = state_->element == 4   ? state_->add<std::uint32_t>(from, count)
+                   : state_->element == 2 ? state_->add<std::uint16_t>(from, count)
+                                          : state_->add<std::uint8_t>(from, count);
+  sum_ = narrow(wide(sum_) + sum);
+}
+
 }  // namespace mt

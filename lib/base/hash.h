@@ -60,4 +60,22 @@ class StreamHash {
                                       std::span<const std::int64_t> extent);
 [[nodiscard]] Digest128 operator+(const Digest128& a, const Digest128& b);
 
+// The digest of a box whose bytes come piece by piece, in order, whole elements each; on the
+// calling thread alone.
+class BoxDigest {
+ public:
+  BoxDigest(DType dtype, std::span<const std::int64_t> global_shape,
+            std::span<const std::int64_t> offset, std::span<const std::int64_t> extent);
+  ~BoxDigest();
+  BoxDigest(const BoxDigest&) = delete;
+  BoxDigest& operator=(const BoxDigest&) = delete;
+  void update(const void* data, std::size_t bytes);
+  [[nodiscard]] Digest128 digest() const { return sum_; }  // of what came so far
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+  Digest128 sum_;
+};
+
 }  // namespace mt

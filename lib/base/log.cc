@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <exception>
+#include <mutex>
 #include <string_view>
 
 #include "base/error.h"
@@ -15,6 +16,7 @@ namespace mt {
 namespace {
 
 struct LogState {
+  std::mutex writing;  // a save in the background warns, too
   std::string prefix;
   LogLevel level = LogLevel::kInfo;
   bool progress_shown = false;
@@ -46,6 +48,7 @@ void write_stderr(std::string_view bytes) {
 
 void line(const char* level, const std::string& text) {
   LogState& log = state();
+  const std::lock_guard<std::mutex> lock(log.writing);
   std::string bytes = log.progress_shown ? "\r\x1b[K" : "";
   log.progress_shown = false;
   log.progress_withheld.clear();
@@ -160,6 +163,7 @@ void progress(const std::string& text) {
   if (log.level == LogLevel::kQuiet || ::isatty(STDERR_FILENO) == 0) {
     return;
   }
+  const std::lock_guard<std::mutex> lock(log.writing);
   const auto now = std::chrono::steady_clock::now();
   const bool soon = log.progress_shown && now - log.progress_time < std::chrono::milliseconds(100);
   if (soon && !text.empty()) {

@@ -177,4 +177,33 @@ void run_parts(std::int64_t parts, int most, PartBody body, const void* context)
   workers().run(parts, most, body, context);
 }
 
+void run_parts_or_throw(std::int64_t parts, int most,
+                        const std::function<void(std::int64_t)>& body) {
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(parts));
+  std::atomic<bool> failed{false};
+  const auto guarded = [&](std::int64_t part) noexcept {
+    if (failed.load(std::memory_order_relaxed)) return;
+    try {
+      body(part);
+    } catch (...) {
+      errors[static_cast<std::size_t>(part)] = std::current_exception();
+      failed.store(true, std::memory_order_relaxed);
+    }
+  };
+  run_parts(
+      parts, most,
+      [](const void* context, std::int64_t part, int) {
+        (*static_cast<const decltype(guarded)*>(context))(part);
+      },
+      &guarded);
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+std::thread start_thread(std::function<void()> body) {
+  const BlockedSignals blocked;
+  return std::thread(std::move(body));
+}
+
 }  // namespace mt

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <thread>
 
 namespace mt {
 
@@ -20,5 +22,15 @@ void set_threads(int count);
 // alone.
 using PartBody = void (*)(const void* context, std::int64_t part, int thread);
 void run_parts(std::int64_t parts, int most, PartBody body, const void* context);
+
+// The same for a body that may throw: a part that does keeps those not yet begun from beginning,
+// and the exception of the first such part is thrown to the caller when all have ended.
+void run_parts_or_throw(std::int64_t parts, int most,
+                        const std::function<void(std::int64_t)>& body);
+
+// A thread of its own beside the pool, for work that mostly waits. It leaves signals to the first
+// thread of the process and runs run_parts() with most = 1, so that the pool stays with its owner.
+// body must not throw. Throws std::system_error if the system gives no thread.
+[[nodiscard]] std::thread start_thread(std::function<void()> body);
 
 }  // namespace mt

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/threads.h"
 #include "comm/communicator.h"
 #include "tensor/tensor.h"
 
@@ -42,11 +44,13 @@ struct CheckpointContent {
 [[nodiscard]] std::int64_t newest_iteration(const std::string& run);
 
 // Writes `directory` (a final name such as run/iter_0000100, or a destination of mt-reshard):
-// temporary directory, files through the error-latching driver, fsync, manifest last, rename, fsync
-// of the parent. Collective over `world` (of size 1 for now). Throws EnvironmentError; then nothing
-// is left and what was there before is untouched. An existing target: UsageError unless replace.
+// temporary directory, files laid out through the error-latching driver, fsync, manifest last,
+// rename, fsync of the parent. At most most_threads threads hash and write; 1 leaves the pool of
+// base/threads.h alone, as a save in the background must. Collective over `world` (of size 1 for
+// now). Throws EnvironmentError; then nothing is left and what was there before is untouched. An
+// existing target: UsageError unless replace.
 void save_checkpoint(const std::string& directory, const CheckpointContent& content,
-                     const Communicator& world, bool replace);
+                     const Communicator& world, bool replace, int most_threads = threads());
 
 // Removes all but the newest `keep` sound iterations of a run (keep <= 0: none is removed; damaged
 // ones do not count), after a newer one was committed. Also sweeps what dead savers left and points
@@ -93,6 +97,15 @@ class CheckpointReader {
   // is unknown, or the shape is another.
   void read(const std::string& name, const Shape& global_shape, const Shape& offset,
             const Shape& extent, DType dtype, void* out) const;
+  // Several boxes, which threads share; their outputs do not overlap. An error is that of the first
+  // box that was found bad.
+  struct Request {
+    std::string name;
+    Shape global_shape, offset, extent;
+    DType dtype = DType::kF32;
+    void* out = nullptr;
+  };
+  void read(std::span<const Request> requests) const;
   // Content of a carried file ("tokenizer/vocab.json"), verified; empty if there is none.
   [[nodiscard]] std::string file(const std::string& name) const;
   [[nodiscard]] const std::string& tokenizer_digest() const;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/manifest.h"
 #include "ckpt/stored_file.h"
@@ -12,7 +13,7 @@ namespace mt {
 namespace {
 
 constexpr std::uint64_t kLargestManifest = std::uint64_t{256} << 20;  // bytes
-constexpr std::uint64_t kPiece = std::uint64_t{4} << 20;              // bytes read at a time
+constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;  // bytes read and hashed while in cache
 
 std::string read_manifest(const OpenDirectory& directory) {
   const std::string path = directory.path() + "/" + kManifestName;
@@ -133,6 +134,8 @@ struct CheckpointReader::State {
     return directory.path() + "/" + file;
   }
   void verify_outside(const std::string& file, const std::vector<const StoredBox*>& boxes) const;
+  // The tensor of a request that fits it.
+  [[nodiscard]] const StoredTensor& find(const Request& request) const;
   void read_box(const std::string& name, const StoredBox& box, const Copier& copier) const;
 };
 
@@ -153,8 +156,13 @@ void CheckpointReader::State::read_box(const std::string& name, const StoredBox&
   const FileDescriptor fd = directory.open(box.file, manifest.files.at(box.file).bytes);
   Digest128 hash;
   if (std::byte* const place = copier.whole_place(); place != nullptr) {
-    read_fully_at(fd.get(), place, box.bytes, box.byte_offset, path);
-    hash = xxh3_128(place, box.bytes);
+    StreamHash stream;
+    for (std::uint64_t at = 0; at < box.bytes; at += kPiece) {
+      const std::uint64_t bytes = std::min(kPiece, box.bytes - at);
+      read_fully_at(fd.get(), place + at, bytes, box.byte_offset + at, path);
+      stream.update(place + at, bytes);
+    }
+    hash = stream.digest();
   } else {
     StreamHash stream;
     std::vector<std::byte> piece(std::min(kPiece, box.bytes));
@@ -208,9 +216,41 @@ const std::string& CheckpointReader::tokenizer_digest() const {
 
 void CheckpointReader::read(const std::string& name, const Shape& global_shape, const Shape& offset,
                             const Shape& extent, DType dtype, void* out) const {
-  const std::string where = cat(directory(), ": tensor ", printable(name));
-  const auto found = state_->manifest.tensors.find(name);
-  if (found == state_->manifest.tensors.end()) {
+  const Request request{name, global_shape, offset, extent, dtype, out};
+  read(std::span(&request, 1));
+}
+
+void CheckpointReader::read(std::span<const Request> requests) const {
+  struct Piece {
+    const Request* request;
+    const StoredBox* box;
+    [[nodiscard]] Copier copier() const {
+      return {*box, request->offset, request->extent, dtype_size(request->dtype),
+              static_cast<std::byte*>(request->out)};
+    }
+  };
+  std::vector<Piece> pieces;
+  for (const Request& request : requests) {
+    const StoredTensor& tensor = state_->find(request);
+    for (const StoredBox& box : tensor.boxes) {
+      const Piece piece{&request, &box};
+      if (box.bytes > 0 && piece.copier().meets()) pieces.push_back(piece);
+    }
+  }
+  // The largest first, so that threads end together.
+  std::stable_sort(pieces.begin(), pieces.end(),
+                   [](const Piece& a, const Piece& b) { return a.box->bytes > b.box->bytes; });
+  run_parts_or_throw(static_cast<std::int64_t>(pieces.size()), threads(), [&](std::int64_t part) {
+    const Piece& piece = pieces[static_cast<std::size_t>(part)];
+    state_->read_box(piece.request->name, *piece.box, piece.copier());
+  });
+}
+
+const StoredTensor& CheckpointReader::State::find(const Request& request) const {
+  const auto& [name, global_shape, offset, extent, dtype, out] = request;
+  const std::string where = cat(directory.path(), ": tensor ", printable(name));
+  const auto found = manifest.tensors.find(name);
+  if (found == manifest.tensors.end()) {
     throw DataError(cat(where, ": there is none"));
   }
   const StoredTensor& tensor = found->second;
@@ -222,12 +262,7 @@ void CheckpointReader::read(const std::string& name, const Shape& global_shape, 
   for (std::size_t d = 0; d < extent.size(); ++d) {
     MT_ASSERT(offset[d] >= 0 && extent[d] >= 0 && offset[d] <= tensor.shape[d] - extent[d]);
   }
-  for (const StoredBox& box : tensor.boxes) {
-    const Copier copier(box, offset, extent, dtype_size(dtype), static_cast<std::byte*>(out));
-    if (box.bytes > 0 && copier.meets()) {
-      state_->read_box(name, box, copier);
-    }
-  }
+  return tensor;
 }
 
 std::string CheckpointReader::file(const std::string& name) const {

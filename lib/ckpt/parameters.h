@@ -23,6 +23,15 @@ void append_boxes(const Parameter& parameter, const Tensor& values, const std::s
 void load_parameters(const CheckpointReader& reader, const std::vector<Parameter*>& parameters,
                      bool whole);
 
+// What reads the tensors NAME.suffix into `values` (of the parameter's shape), which must stay
+// until it is read.
+void append_requests(const Parameter& parameter, const Tensor& values, const std::string& suffix,
+                     std::vector<CheckpointReader::Request>& out);
+
+// The name of a box of f32 numbers of which one is not finite; empty if there is none. On the
+// calling thread alone.
+[[nodiscard]] std::string find_not_finite(const std::vector<Box>& boxes);
+
 // Fills `values` (of the parameter's shape) from the tensors NAME.suffix.
 void load_segments(const CheckpointReader& reader, const Parameter& parameter,
                    const std::string& suffix, const Tensor& values);

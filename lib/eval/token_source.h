@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "infer/generate.h"
+#include "infer/text_stream.h"
 #include "text/tokenizer.h"
 
 namespace mt {

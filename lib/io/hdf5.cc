@@ -68,6 +68,7 @@ Hdf5Id make_text_type(std::size_t bytes) {
 }  // namespace
 
 std::string hdf5_version() {
+  const Hdf5Lock lock;
   unsigned major = 0;
   unsigned minor = 0;
   unsigned release = 0;
@@ -201,11 +202,18 @@ Hdf5Writer::Hdf5Writer(const PendingFile& file, std::uint64_t user_block)
     : Hdf5Writer(file.fd(), file.temporary_path(), user_block) {}
 
 Hdf5Writer::Hdf5Writer(int fd, const std::string& path, std::uint64_t user_block)
-    : state_(std::make_unique<State>(fd, path, user_block)) {}
+    : state_([&] {
+        const Hdf5Lock lock;
+        return std::make_unique<State>(fd, path, user_block);
+      }()) {}
 
-Hdf5Writer::~Hdf5Writer() = default;
+Hdf5Writer::~Hdf5Writer() {
+  const Hdf5Lock lock;
+  state_.reset();
+}
 
 void Hdf5Writer::create(const std::string& name, FileType type, const Shape& shape) {
+  const Hdf5Lock lock;
   const std::string path = hdf5_absolute(name);
   const Hdf5Id properties = contiguous();
   const Hdf5Id data_set = state_->create(path, state_->stored_type(type), shape, properties);
@@ -214,6 +222,7 @@ void Hdf5Writer::create(const std::string& name, FileType type, const Shape& sha
 
 void Hdf5Writer::write_rows(const std::string& name, std::int64_t first, std::int64_t rows,
                             const void* data) {
+  const Hdf5Lock lock;
   const std::string path = hdf5_absolute(name);
   const auto found = state_->data_sets.find(path);
   MT_ASSERT(found != state_->data_sets.end() && !found->second.shown);
@@ -243,11 +252,13 @@ void Hdf5Writer::write_rows(const std::string& name, std::int64_t first, std::in
 
 void Hdf5Writer::write(const std::string& name, FileType type, const Shape& shape,
                        const void* data) {
+  const Hdf5Lock lock;
   create(name, type, shape);
   write_rows(name, 0, shape.empty() ? 1 : shape[0], data);
 }
 
 void Hdf5Writer::write_text(const std::string& name, std::string_view text) {
+  const Hdf5Lock lock;
   const std::string path = hdf5_absolute(name);
   const Hdf5Id type = make_text_type(text.size());
   const Hdf5Id data_set = state_->create(path, type, {}, contiguous());
@@ -259,6 +270,7 @@ void Hdf5Writer::write_text(const std::string& name, std::string_view text) {
 
 void Hdf5Writer::write_virtual(const std::string& name, FileType type, const Shape& shape,
                                const std::vector<VirtualPart>& parts) {
+  const Hdf5Lock lock;
   const std::string path = hdf5_absolute(name);
   const Hdf5Id stored = state_->stored_type(type);
   if (shape.empty() && parts.size() == 1) {  // HDF5 has no virtual scalars: a link shows it
@@ -290,31 +302,37 @@ void Hdf5Writer::write_virtual(const std::string& name, FileType type, const Sha
 
 void Hdf5Writer::attribute(const std::string& object, const std::string& name,
                            std::string_view text) {
+  const Hdf5Lock lock;
   state_->add_attribute(object, name, make_text_type(text.size()), make_space({}),
                         text.empty() ? "" : text.data());
 }
 
 void Hdf5Writer::attribute(const std::string& object, const std::string& name, std::int64_t value) {
+  const Hdf5Lock lock;
   state_->add_attribute(object, name, make_type(FileType::kI64), make_space({}), &value);
 }
 
 void Hdf5Writer::attribute(const std::string& object, const std::string& name, double value) {
+  const Hdf5Lock lock;
   state_->add_attribute(object, name, make_type(FileType::kF64), make_space({}), &value);
 }
 
 void Hdf5Writer::attribute(const std::string& object, const std::string& name,
                            std::span<const std::int64_t> values) {
+  const Hdf5Lock lock;
   const Hdf5Id space = make_space({static_cast<std::int64_t>(values.size())});
   state_->add_attribute(object, name, make_type(FileType::kI64), space, values.data());
 }
 
 ByteRange Hdf5Writer::range(const std::string& name) const {
+  const Hdf5Lock lock;
   const auto found = state_->data_sets.find(hdf5_absolute(name));
   MT_ASSERT(found != state_->data_sets.end());
   return found->second.range;
 }
 
 std::map<std::string, ByteRange> Hdf5Writer::close() {
+  const Hdf5Lock lock;
   state_->bfloat16.reset();
   const bool closed = state_->file.reset();
   state_->check(closed, "HDF5 cannot finish the file");

@@ -1,7 +1,11 @@
 // HDF5 files: written so that a full disk is an error and not a crash, read in plain typed form.
 //
 // Data sets are contiguous and unfiltered, object times are off: equal content gives equal bytes,
-// and whoever knows a data set's byte range reads it without this library. One thread at a time.
+// and whoever knows a data set's byte range reads it without this library.
+//
+// The HDF5 library is built without threads: whatever calls it holds the one lock of the process
+// while it does (Hdf5Lock of hdf5_handle.h), so several threads may have files of their own here.
+// An object is used by one thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,7 @@
 #include <hdf5.h>
 #include <sys/mman.h>
 
+#include <mutex>
 #include <new>
 #include <string>
 #include <utility>
@@ -12,6 +13,20 @@
 #include "io/hdf5.h"
 
 namespace mt {
+
+// Held around every call of the library, closing of identifiers included. Where a function of ours
+// calls another, it is taken twice.
+class Hdf5Lock {
+ public:
+  Hdf5Lock() : held_(mutex()) {}
+
+ private:
+  static std::recursive_mutex& mutex() {
+    static std::recursive_mutex of_process;
+    return of_process;
+  }
+  std::lock_guard<std::recursive_mutex> held_;
+};
 
 // An owned HDF5 identifier.
 class Hdf5Id {

@@ -114,6 +114,7 @@ bool is_number(const Hdf5Id& type) {
 }  // namespace
 
 Hdf5Reader::Hdf5Reader(const std::string& path) : state_(std::make_unique<State>()) {
+  const Hdf5Lock lock;
   start_hdf5();
   state_->path = path;
   static_cast<void>(open_regular(path));  // a missing file gets the system's reason
@@ -129,10 +130,14 @@ Hdf5Reader::Hdf5Reader(const std::string& path) : state_(std::make_unique<State>
   H5Pset_elink_cb(state_->links.get(), refuse, nullptr);
 }
 
-Hdf5Reader::~Hdf5Reader() = default;
+Hdf5Reader::~Hdf5Reader() {
+  const Hdf5Lock lock;
+  state_.reset();
+}
 Hdf5Reader::Hdf5Reader(Hdf5Reader&&) noexcept = default;
 
 std::vector<std::string> Hdf5Reader::names(const std::string& group) const {
+  const Hdf5Lock lock;
   struct Found {
     std::vector<std::string> links;
     bool out_of_memory = false;
@@ -166,16 +171,19 @@ std::vector<std::string> Hdf5Reader::names(const std::string& group) const {
 }
 
 bool Hdf5Reader::contains(const std::string& name) const {
+  const Hdf5Lock lock;
   const Hdf5Id object(H5Oopen(state_->file.get(), name.c_str(), state_->links.get()), H5Oclose);
   return object.valid();
 }
 
 Shape Hdf5Reader::shape(const std::string& name) const {
+  const Hdf5Lock lock;
   return state_->shape(name, state_->open_data_set(name));
 }
 
 template <typename T>
 std::vector<T> Hdf5Reader::read(const std::string& name) const {
+  const Hdf5Lock lock;
   const Hdf5Id data_set = state_->open_data_set(name);
   const Hdf5Id type(H5Dget_type(data_set.get()), H5Tclose);
   if (!is_number(type)) {
@@ -207,6 +215,7 @@ template std::vector<std::uint16_t> Hdf5Reader::read<std::uint16_t>(const std::s
 template std::vector<std::uint8_t> Hdf5Reader::read<std::uint8_t>(const std::string&) const;
 
 std::string Hdf5Reader::text(const std::string& name) const {
+  const Hdf5Lock lock;
   const Hdf5Id data_set = state_->open_data_set(name);
   const Hdf5Id type(H5Dget_type(data_set.get()), H5Tclose);
   const Hdf5Id space(H5Dget_space(data_set.get()), H5Sclose);
@@ -224,10 +233,12 @@ std::string Hdf5Reader::text(const std::string& name) const {
 }
 
 bool Hdf5Reader::has_attribute(const std::string& object, const std::string& name) const {
+  const Hdf5Lock lock;
   return H5Aexists(state_->open_object(object).get(), name.c_str()) > 0;
 }
 
 std::string Hdf5Reader::text_attribute(const std::string& object, const std::string& name) const {
+  const Hdf5Lock lock;
   const Hdf5Id attribute = state_->open_attribute(object, name);
   const Hdf5Id type(H5Aget_type(attribute.get()), H5Tclose);
   const Hdf5Id space(H5Aget_space(attribute.get()), H5Sclose);
@@ -242,6 +253,7 @@ std::string Hdf5Reader::text_attribute(const std::string& object, const std::str
 }
 
 double Hdf5Reader::number_attribute(const std::string& object, const std::string& name) const {
+  const Hdf5Lock lock;
   const Hdf5Id attribute = state_->open_attribute(object, name);
   const Hdf5Id type(H5Aget_type(attribute.get()), H5Tclose);
   const Hdf5Id space(H5Aget_space(attribute.get()), H5Sclose);
@@ -254,6 +266,7 @@ double Hdf5Reader::number_attribute(const std::string& object, const std::string
 }
 
 ByteRange Hdf5Reader::range(const std::string& name) const {
+  const Hdf5Lock lock;
   const Hdf5Id data_set = state_->open_data_set(name);
   const Hdf5Id properties(H5Dget_create_plist(data_set.get()), H5Pclose);
   if (H5Pget_layout(properties.get()) != H5D_CONTIGUOUS) {

@@ -76,6 +76,9 @@ void GptStage::tree_nll(const std::vector<PrefixTree>& trees,
     }
   }
   MT_ASSERT(position_ids.size() == tokens.size() && labels.size() == tokens.size());
+  // Rows differ from call to call, and so do all sizes of tensors.
+  const MemoryUse use = parts_->pool->use();
+  if (use.system_bytes > 2 * use.peak_total) parts_->pool->release_spare();
   const GptInput input{.batch = 1,
                        .sequence = static_cast<std::int64_t>(tokens.size()),
                        .tokens = tokens.data(),

@@ -141,6 +141,10 @@ std::shared_ptr<void> Pool::allocate(std::int64_t bytes, MemoryKind kind) {
           }};
 }
 
+void Pool::release_spare() {
+  state_->release_spare();
+}
+
 const Device& Pool::device() const {
   return state_->device;
 }

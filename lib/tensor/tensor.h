@@ -43,6 +43,9 @@ class Pool {
   explicit Pool(const Device& device);
   // Uninitialised memory. Throws EnvironmentError with the size when the system has none.
   [[nodiscard]] std::shared_ptr<void> allocate(std::int64_t bytes, MemoryKind kind);
+  // Gives what is cached and not in use back to the system: blocks serve their own size again only,
+  // so that sizes which differ from call to call would pile up.
+  void release_spare();
   [[nodiscard]] const Device& device() const;
   [[nodiscard]] MemoryUse use() const;
 

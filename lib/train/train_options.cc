@@ -98,6 +98,9 @@ void RunOptions::add_to(Options& options) {
   options.add("load", &load, "DIR",
               "run folder (its newest sound checkpoint) or checkpoint to go on from");
   options.add("save-interval", &save_interval, "N", "save every N steps; 0: only at the end");
+  options.add("async-save", &async_save, "go on with the next step while a checkpoint is written");
+  options.add("save-failures", &save_failures, "N",
+              "end when N saves in turn have failed; before, a failed one is a warning");
   options.add("keep", &keep, "N", "remove all but the newest N checkpoints; 0: keep all");
   options.add("exit-interval", &exit_interval, "N",
               "stop when the step is a multiple of N (exit status 75 before the end)");
@@ -126,13 +129,17 @@ void RunOptions::check_options() const {
   check_not_negative(global_batch_size, "global-batch-size");
   check_not_negative(eval_iters, "eval-iters");
   check_not_negative(save_interval, "save-interval");
+  check_positive(save_failures, "save-failures");
   check_not_negative(keep, "keep");
   check_not_negative(exit_interval, "exit-interval");
   if (load.empty() && (no_load_optim || finetune)) {
     throw UsageError(cat(finetune ? "--finetune" : "--no-load-optim", ": needs --load"));
   }
-  if (save.empty() && (save_interval > 0 || keep > 0)) {
-    throw UsageError(cat(save_interval > 0 ? "--save-interval" : "--keep", ": needs --save"));
+  if (save.empty() && (save_interval > 0 || keep > 0 || async_save)) {
+    throw UsageError(cat(save_interval > 0 ? "--save-interval"
+                         : keep > 0        ? "--keep"
+                                           : "--async-save",
+                         ": needs --save"));
   }
 }
 

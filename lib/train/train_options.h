@@ -44,6 +44,8 @@ struct RunOptions {
   LayerNormsOptions norms;
   std::string save, load;
   std::int64_t save_interval = 0;  // 0: only at the end
+  std::int64_t save_failures = 3;  // in turn, after which the run ends
+  bool async_save = false;
   std::int64_t keep = 0;           // 0: all
   std::int64_t exit_interval = 0;  // 0: never
   bool no_load_optim = false;

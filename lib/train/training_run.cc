@@ -74,6 +74,18 @@ TrainingRun::TrainingRun(TrainingStart start, const Communicator& world, Pool& p
         MetricsLog(run.metrics, resumed ? MetricsLog::Start::kResume : MetricsLog::Start::kNew,
                    start_.state.iteration);
   }
+  if (!run.save.empty()) {
+    const auto before = [this](const CheckpointContent& saved) {
+      metrics_.synchronise();
+      if (const std::string name = find_not_finite(saved.weights); !name.empty()) {
+        throw NumericError(cat("iteration ", saved.iteration, ": weight ", name,
+                               " is not finite; this iteration is not saved"));
+      }
+    };
+    saver_ = std::make_unique<RunSaver>(
+        RunSaver::Settings{.run = run.save, .keep = run.keep, .before = before}, world_);
+    if (run.async_save) saver_->reserve(content(), pool_);
+  }
   log_info(start_.data->summary());
   log_info(cat(start_.options.model.parameter_count(), " parameters, global batch ",
                run.global_batch_size, " (", run.global_batch_size / run.micro_batch_size, " x ",
@@ -92,10 +104,12 @@ void TrainingRun::load() {
   if (run.finetune || run.no_load_optim) {
     start_.state.optimizer_steps = 0;
   } else {
+    std::vector<CheckpointReader::Request> requests;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      load_segments(reader, *parameters[i], "exp_avg", optimizer_.exp_avg(i));
-      load_segments(reader, *parameters[i], "exp_avg_sq", optimizer_.exp_avg_sq(i));
+      append_requests(*parameters[i], optimizer_.exp_avg(i), "exp_avg", requests);
+      append_requests(*parameters[i], optimizer_.exp_avg_sq(i), "exp_avg_sq", requests);
     }
+    reader.read(requests);
     optimizer_.set_steps(start_.state.optimizer_steps);
   }
   if (start_.same_folder) saved_iteration_ = start_.state.iteration;
@@ -130,7 +144,8 @@ int TrainingRun::run() {
     }
     const bool exit_here = run.exit_interval > 0 && iteration % run.exit_interval == 0;
     const bool save_here = run.save_interval > 0 && iteration % run.save_interval == 0;
-    if (save_here || exit_here || finished()) save();
+    const bool last = exit_here || finished();
+    if (save_here || last) save(last ? Chance::kLast : Chance::kMore);
     if (exit_here && !finished()) {
       log_info(cat("stopping at iteration ", iteration, " (--exit-interval)", left()));
       metrics_.close();
@@ -145,7 +160,7 @@ int TrainingRun::run() {
 
 int TrainingRun::stop(int signal) {
   progress("");
-  save();
+  save(Chance::kLast);
   metrics_.close();
   log_info(cat("stopped by signal ", signal, " at iteration ", start_.state.iteration, left()));
   const bool requeue = signal != SIGINT && !start_.options.run.save.empty();
@@ -153,6 +168,7 @@ int TrainingRun::stop(int signal) {
 }
 
 void TrainingRun::step() {
+  take_save(Wait::kNo);
   TrainingState& state = start_.state;
   const auto begin = Clock::now();
   const std::int64_t faults = minor_faults();
@@ -275,19 +291,12 @@ bool TrainingRun::evaluate_part(const char* name, const GptDataset& data) {
   return true;
 }
 
-void TrainingRun::save() {
-  const RunOptions& run = start_.options.run;
-  const TrainingState& state = start_.state;
-  if (run.save.empty() || saved_iteration_ == state.iteration) return;
+CheckpointContent TrainingRun::content() {
   const auto& parameters = model_.parameters();
-  if (const std::string name = find_not_finite(parameters); !name.empty()) {
-    throw NumericError(cat("iteration ", state.iteration, ": weight ", name,
-                           " is not finite; nothing is saved", left()));
-  }
   CheckpointContent content;
-  content.iteration = state.iteration;
+  content.iteration = start_.state.iteration;
   content.model = start_.options.model.to_json();
-  content.training = state.to_json();
+  content.training = start_.state.to_json();
   content.weights = parameter_boxes(parameters);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     append_boxes(*parameters[i], optimizer_.exp_avg(i), "exp_avg", content.optimizer);
@@ -299,20 +308,74 @@ void TrainingRun::save() {
                      {"tokenizer/merges.txt", tokenizer.merges}};
   }
   content.tokenizer_digest = to_hex(start_.data->shard().tokenizer_digest());
-  const std::string directory = iteration_directory(run.save, state.iteration);
-  const auto begin = Clock::now();
-  try {
-    metrics_.synchronise();
-    save_checkpoint(directory, content, world_, start_.same_folder);
-    saved_iteration_ = state.iteration;
-    retain_checkpoints(run.save, run.keep);
-  } catch (const EnvironmentError& error) {
-    throw EnvironmentError(cat(error.what(), left()));
-  }
-  log_info(cat("saved ", directory, " in ", digits(seconds_since(begin), 3), " s"));
+  return content;
 }
 
-std::string TrainingRun::left() const {
+void TrainingRun::save(Chance chance) {
+  if (saver_ == nullptr) return;
+  take_save(Wait::kYes);
+  const std::int64_t iteration = start_.state.iteration;
+  if (saved_iteration_ == iteration) return;
+  // What a failed save of this very iteration left may stand in the way.
+  const bool replace = start_.same_folder || failed_iteration_ == iteration;
+  if (start_.options.run.async_save && chance == Chance::kMore) {
+    const auto begin = Clock::now();
+    saver_->start(content(), replace, pool_);
+    log_debug(cat("iteration ", iteration, ": copied in ", digits(seconds_since(begin), 3),
+                  " s, to be saved"));
+    return;
+  }
+  try {
+    note_save(saver_->save(content(), replace), chance);
+  } catch (const NumericError& error) {
+    throw NumericError(cat(error.what(), left()));
+  }
+}
+
+void TrainingRun::take_save(Wait wait) {
+  if (saver_ == nullptr || !saver_->in_flight()) return;
+  const bool waits = !saver_->finished();
+  if (waits && wait == Wait::kNo) return;
+  const auto begin = Clock::now();
+  try {
+    const RunSaver::Outcome outcome = saver_->wait();
+    if (waits) {
+      log_info(cat("waited ", digits(seconds_since(begin), 3), " s for the save of iteration ",
+                   outcome.iteration));
+    }
+    note_save(outcome, Chance::kMore);
+  } catch (const NumericError& error) {
+    throw NumericError(cat(error.what(), left()));
+  }
+}
+
+void TrainingRun::note_save(const RunSaver::Outcome& outcome, Chance chance) {
+  if (outcome.committed) saved_iteration_ = outcome.iteration;
+  if (outcome.failure.empty()) {
+    failed_saves_ = 0;
+    log_info(cat("saved ", outcome.directory, " in ", digits(outcome.seconds, 3), " s"));
+    return;
+  }
+  failed_iteration_ = outcome.iteration;
+  ++failed_saves_;
+  const std::int64_t most = start_.options.run.save_failures;
+  if (chance == Chance::kLast || failed_saves_ >= most) {
+    throw EnvironmentError(cat(outcome.failure, left()));
+  }
+  log_warning(cat(outcome.failure, "; training goes on, and ends when ", most,
+                  " saves in turn have failed (", failed_saves_, " so far)", left()));
+}
+
+std::string TrainingRun::left() {
+  if (saver_ != nullptr && saver_->in_flight()) {
+    try {
+      const RunSaver::Outcome outcome = saver_->wait();
+      if (outcome.committed) saved_iteration_ = outcome.iteration;
+      if (!outcome.failure.empty()) log_warning(outcome.failure);
+    } catch (const Error& error) {
+      log_warning(error.what());
+    }
+  }
   if (saved_iteration_ < 0) return "; no checkpoint of this run is left to resume from";
   return cat("; iteration ", saved_iteration_, " is left to resume from in ",
              iteration_directory(start_.options.run.save, saved_iteration_));

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 
+#include "ckpt/async_save.h"
 #include "comm/communicator.h"
 #include "model/gpt.h"
 #include "optim/adam.h"
@@ -26,7 +27,9 @@ class TrainingRun {
 
   // Trains to the end, or to where a signal or --exit-interval stops it. Returns the exit status:
   // 0, 75 (stopped before the end, after a checkpoint), 128 + the signal (SIGINT, or a stop without
-  // --save). Nothing is saved after an error; what is left to resume from is in the message.
+  // --save). Nothing is saved after an error; what is left to resume from is in the message. A save
+  // that fails is a warning until --save-failures of them have failed in turn; the last one, after
+  // which the run would end, must not fail.
   // Throws NumericError, EnvironmentError (a save or the metrics failed), DataError (damaged
   // tokens).
   int run();
@@ -42,8 +45,18 @@ class TrainingRun {
   [[nodiscard]] bool validation_due() const;
   void validate();
   bool evaluate_part(const char* name, const GptDataset& data);
-  void save();
-  [[nodiscard]] std::string left() const;  // "; iteration 100 lies in run/iter_0000100"
+  // Whether there will be a chance to save again.
+  enum class Chance { kMore, kLast };
+  // Waits for a save in flight and saves this iteration, unless it is saved; kMore lets the file be
+  // written in the background if --async-save says so.
+  void save(Chance chance);
+  // Takes the outcome of the save in flight: if it is over, or after waiting for it.
+  enum class Wait { kNo, kYes };
+  void take_save(Wait wait);
+  void note_save(const RunSaver::Outcome& outcome, Chance chance);
+  [[nodiscard]] CheckpointContent content();
+  // "; iteration 100 is left ...". Waits for a save in flight, since what is left depends on it.
+  [[nodiscard]] std::string left();
   [[nodiscard]] int stop(int signal);
 
   TrainingStart start_;
@@ -55,8 +68,11 @@ class TrainingRun {
   Trainer trainer_;
   MetricsLog metrics_;
   LossWatch watch_;
-  std::int64_t saved_iteration_ = -1;  // of this run's folder
-  std::int64_t progress_shown_ = 0;    // milliseconds of the steady clock
+  std::int64_t saved_iteration_ = -1;   // of this run's folder
+  std::int64_t failed_iteration_ = -1;  // whose save failed last
+  std::int64_t failed_saves_ = 0;       // in turn
+  std::int64_t progress_shown_ = 0;     // milliseconds of the steady clock
+  std::unique_ptr<RunSaver> saver_;     // null without --save; the last member: it ends first
 };
 
 }  // namespace mt

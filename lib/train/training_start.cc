@@ -122,15 +122,20 @@ void check_memory(const TrainOptions& options) {
   const std::int64_t micro = options.run.micro_batch_size;
   const std::int64_t length = options.data.seq_length;
   constexpr double kHostBytesPerToken = 28;  // five arrays of a batch, and the window
+  // What --async-save copies: the weights and two moments, f32.
+  const double copies =
+      options.run.async_save ? 12 * static_cast<double>(options.model.parameter_count()) : 0;
   const double needed = static_cast<double>(options.model.training_bytes_estimate(micro, length)) +
+                        copies +
                         kHostBytesPerToken * static_cast<double>(options.run.global_batch_size) *
                             static_cast<double>(length);
   const auto available = static_cast<double>(available_memory());
   if (needed <= available) return;
   throw UsageError(cat("this run needs about ", gib(needed), " (", options.model.parameter_count(),
                        " parameters, --micro-batch-size ", micro, ", --global-batch-size ",
-                       options.run.global_batch_size, ", --seq-length ", length, "), but ",
-                       gib(available), " of memory are available"));
+                       options.run.global_batch_size, ", --seq-length ", length,
+                       options.run.async_save ? ", --async-save" : "", "), but ", gib(available),
+                       " of memory are available"));
 }
 
 void check_data(const TrainingStart& start) {

@@ -49,6 +49,24 @@ for set in baseline avx2 avx512; do
   fi
 done
 
+# Saving in the background gives the same bytes, and removes as many; saves that fail are warnings until enough have.
+expect 0 '' "${train[@]}" --save plain --save-interval 3 --keep 3
+expect 0 'saved background/iter_0000012' "${train[@]}" --save background --save-interval 3 --keep 3 --async-save
+rm plain/.lock background/.lock
+same_folder plain background "--async-save"
+expect 75 'iteration 6 is left' "${train[@]}" --save gone --load gone --async-save --save-interval 1 --exit-interval 6
+expect 0 '' "${train[@]}" --save gone --load gone --async-save --save-interval 1
+same_folder whole/iter_0000012 gone/iter_0000012 "6 + 6 steps with --async-save"
+expect 2 'async-save: needs --save' "${train[@]}" --async-save
+expect 2 'save-failures 0: must be at least 1' "${train[@]}" --save refused --save-failures 0
+for how in '' --async-save; do
+  expect 4 'File too large.*no checkpoint' bash -c 'ulimit -f 100; exec "$@"' bash "${train[@]}" --save limits --save-interval 3 --save-failures 2 $how
+  [ "$(grep -c 'warning: .*File too large.*(1 so far)' err)" -eq 1 ] || fail "two failures $how: $(cat err)"
+  expect 4 'File too large' bash -c 'ulimit -f 100; exec "$@"' bash "${train[@]}" --save limits --save-interval 3 --save-failures 9 $how
+  [ "$(grep -c 'warning: .*File too large' err)" -eq 3 ] || fail "four failures $how: $(cat err)"
+  [ -z "$(ls -A limits | grep -v '^.lock$')" ] || fail "left by saves that failed: $(ls -A limits)"
+done
+
 # What exists.
 expect 2 'whole.*iteration 12' "${train[@]}" --save whole
 expect 2 'whole.jsonl' "${train[@]}" --save fresh --metrics whole.jsonl

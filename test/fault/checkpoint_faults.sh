@@ -25,48 +25,55 @@ if ! strace -f -o /dev/null true 2>/dev/null; then
 fi
 
 # calls_of CLASS: "FIRST LAST": the calls of that class from the first that concerns the run, in a
-# save that also removes the oldest checkpoint.
+# save that also removes the oldest checkpoint. strace counts the calls of each thread for itself:
+# those of the thread that renames are meant, which writes the checkpoint.
 calls_of() {
   awk -v call="$1" -v run="$run" '
     { line = $0; sub(/^[0-9]+ +/, "", line); name = line; sub(/\(.*/, "", name) }
-    name != "execve" && index(line, run) { seen = 1 }
-    name == call { n++; if (seen && !first) first = n }
-    END { print first + 0, n + 0 }' "$scratch/trace"
+    name != "execve" && index(line, run) { seen[$1] = 1 }
+    name ~ /^rename/ { writer = $1 }
+    name == call { n[$1]++; if (seen[$1] && !first[$1]) first[$1] = n[$1] }
+    END { print first[writer] + 0, n[writer] + 0 }' "$scratch/trace"
 }
 
 reset_run() {
   rm -rf "$run"/iter_0000002 "$run"/.iter*
 }
 
-strace -f -o "$scratch/trace" "$tool" save "$run" 2 1 2>"$log" || fail "a traced save: $(cat "$log")"
-[ "$("$tool" check "$run")" = 2 ] || fail "a traced save is not read"
-[ -e "$run/iter_0000001" ] && fail "--keep 1 kept two"
-
-# ---- killed before every call
-points=0
-for call in pwrite64 write fsync ftruncate openat close mkdir rename renameat2 link symlink unlink \
-            unlinkat rmdir; do
-  read -r first last < <(calls_of "$call")
-  [ "$first" -gt 0 ] || continue
-  for ((n = first; n <= last; n++)); do
-    rm -rf "$run"
-    "$tool" save "$run" 1 1 2>"$log" || fail "$call $n: starting anew: $(cat "$log")"
-    # The braces keep bash's own "Killed" away.
-    { strace -f -o /dev/null -e "inject=$call:signal=KILL:when=$n" "$tool" save "$run" 2 1; } \
-      >/dev/null 2>&1
-    [ $? -eq 137 ] || [ "$n" -eq "$last" ] || fail "$call $n: was not killed"
-    found=$("$tool" check "$run" 2>"$log")
-    case $found in
-      1 | 2) points=$((points + 1)) ;;
-      *) fail "killed before $call $n: found '$found': $(cat "$log")" ;;
-    esac
+# ---- killed before every call, of a save in the foreground and of one in the background
+for how in save async; do
+  rm -rf "$run"
+  "$tool" save "$run" 1 1 || fail "starting anew"
+  strace -f -o "$scratch/trace" "$tool" $how "$run" 2 1 2>"$log" || fail "a traced $how: $(cat "$log")"
+  [ "$("$tool" check "$run")" = 2 ] || fail "a traced $how is not read"
+  [ -e "$run/iter_0000001" ] && fail "$how: --keep 1 kept two"
+  points=0
+  for call in pwrite64 write fsync ftruncate openat close mkdir rename renameat2 link symlink unlink \
+              unlinkat rmdir; do
+    read -r first last < <(calls_of "$call")
+    [ "$first" -gt 0 ] || continue
+    for ((n = first; n <= last; n++)); do
+      rm -rf "$run"
+      "$tool" save "$run" 1 1 2>"$log" || fail "$how: $call $n: starting anew: $(cat "$log")"
+      # The braces keep bash's own "Killed" away.
+      { strace -f -o /dev/null -e "inject=$call:signal=KILL:when=$n" "$tool" $how "$run" 2 1; } \
+        >/dev/null 2>&1
+      [ $? -eq 137 ] || [ "$n" -eq "$last" ] || fail "$how: $call $n: was not killed"
+      found=$("$tool" check "$run" 2>"$log")
+      case $found in
+        1 | 2) points=$((points + 1)) ;;
+        *) fail "killed before $call $n: found '$found': $(cat "$log")" ;;
+      esac
+    done
+    # The next save clears away what the dead one left.
+    "$tool" save "$run" 3 2 2>"$log" || fail "$how: $call: the next save: $(cat "$log")"
+    left=$(ls -A "$run" | grep -vxE '\.lock|latest|iter_[0-9]+')
+    [ -z "$left" ] || fail "$how: $call: left over: $left"
   done
-  # The next save clears away what the dead one left.
-  "$tool" save "$run" 3 2 2>"$log" || fail "$call: the next save: $(cat "$log")"
-  left=$(ls -A "$run" | grep -vxE '\.lock|latest|iter_[0-9]+')
-  [ -z "$left" ] || fail "$call: left over: $left"
+  [ $points -gt 40 ] || fail "$how: only $points points"
+  echo "kill -9 before every call of a save ($how): $points points, old or new checkpoint whole at each"
 done
-echo "kill -9 before every call of a save: $points points, old or new checkpoint whole at each"
+strace -f -o "$scratch/trace" "$tool" save "$run" 9 1 2>"$log" || fail "a traced save: $(cat "$log")"
 
 # ---- every call failing
 reasons() {

@@ -1,0 +1,143 @@
+#include "ckpt/async_save.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <new>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "base/threads.h"
+#include "ckpt/manifest.h"
+
+namespace mt {
+namespace {
+
+constexpr std::int64_t kAlignment = 64;                     // of a box in the copy, bytes
+constexpr std::int64_t kTouch = 4096;                       // no page is smaller
+constexpr std::int64_t kCopyPart = std::int64_t{32} << 20;  // bytes of a thread's unit of work
+
+std::int64_t bytes_of(const Box& box) {
+  return static_cast<std::int64_t>(checked_bytes(box.extent, box.dtype, box.name));
+}
+
+std::int64_t place_of(const Box& box) {
+  return (bytes_of(box) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// Copies from where the boxes point to `to`, and lets them point there.
+void copy_boxes(std::vector<Box*> boxes, std::byte* to) {
+  struct Part {
+    std::byte* to;
+    const std::byte* from;
+    std::int64_t bytes;
+  };
+  std::vector<Part> parts;
+  for (Box* const box : boxes) {
+    const auto* const from = static_cast<const std::byte*>(box->data);
+    const std::int64_t bytes = bytes_of(*box);
+    for (std::int64_t at = 0; at < bytes; at += kCopyPart) {
+      parts.push_back({to + at, from + at, std::min(kCopyPart, bytes - at)});
+    }
+    box->data = to;
+    to += place_of(*box);
+  }
+  run_parts_or_throw(static_cast<std::int64_t>(parts.size()), threads(), [&](std::int64_t i) {
+    const Part& part = parts[static_cast<std::size_t>(i)];
+    std::memcpy(part.to, part.from, static_cast<std::size_t>(part.bytes));
+  });
+}
+
+}  // namespace
+
+RunSaver::RunSaver(Settings settings, const Communicator& world)
+    : settings_(std::move(settings)), world_(world) {}
+
+RunSaver::~RunSaver() {
+  if (thread_.joinable()) thread_.join();
+}
+
+std::int64_t RunSaver::bytes_of_copy(const CheckpointContent& content) {
+  std::int64_t bytes = 0;
+  for (const Box& box : content.weights) bytes += place_of(box);
+  for (const Box& box : content.optimizer) bytes += place_of(box);
+  return bytes;
+}
+
+void RunSaver::reserve(const CheckpointContent& content, Pool& pool) {
+  MT_ASSERT(!busy_);
+  const std::int64_t bytes = bytes_of_copy(content);
+  if (copies_.defined() && copies_.size() >= bytes) return;
+  copies_ = Tensor();
+  copies_ = Tensor(pool, {bytes}, DType::kU8, MemoryKind::kWorkspace);
+  auto* const data = copies_.as<std::byte>();
+  run_parts_or_throw((bytes + kCopyPart - 1) / kCopyPart, threads(), [&](std::int64_t part) {
+    const std::int64_t end = std::min(bytes, (part + 1) * kCopyPart);
+    for (std::int64_t at = part * kCopyPart; at < end; at += kTouch) data[at] = std::byte{0};
+  });
+}
+
+RunSaver::Outcome RunSaver::write(const CheckpointContent& content, bool replace,
+                                  int most_threads) const {
+  const auto begin = std::chrono::steady_clock::now();
+  Outcome outcome;
+  outcome.iteration = content.iteration;
+  outcome.directory = iteration_directory(settings_.run, content.iteration);
+  if (settings_.before) settings_.before(content);
+  try {
+    save_checkpoint(outcome.directory, content, world_, replace, most_threads);
+    outcome.committed = true;
+    retain_checkpoints(settings_.run, settings_.keep);
+  } catch (const EnvironmentError& error) {
+    outcome.failure = error.what();
+  } catch (const std::bad_alloc&) {
+    outcome.failure = cat("cannot write ", outcome.directory, ": out of memory");
+  }
+  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return outcome;
+}
+
+RunSaver::Outcome RunSaver::save(const CheckpointContent& content, bool replace) {
+  MT_ASSERT(!busy_);
+  return write(content, replace, threads());
+}
+
+void RunSaver::write_copy() {
+  try {
+    outcome_ = write(content_, replace_, 1);
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  done_.store(true, std::memory_order_release);
+}
+
+void RunSaver::start(CheckpointContent content, bool replace, Pool& pool) {
+  MT_ASSERT(!busy_);
+  reserve(content, pool);
+  content_ = std::move(content);
+  replace_ = replace;
+  std::vector<Box*> boxes;
+  for (Box& box : content_.weights) boxes.push_back(&box);
+  for (Box& box : content_.optimizer) boxes.push_back(&box);
+  copy_boxes(std::move(boxes), copies_.as<std::byte>());
+  outcome_ = {};
+  error_ = nullptr;
+  done_.store(false, std::memory_order_relaxed);
+  busy_ = true;
+  try {
+    thread_ = start_thread([this] { write_copy(); });
+  } catch (const std::system_error&) {  // slower, not wrong
+    write_copy();
+  }
+}
+
+RunSaver::Outcome RunSaver::wait() {
+  MT_ASSERT(busy_);
+  if (thread_.joinable()) thread_.join();
+  busy_ = false;
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  return outcome_;
+}
+
+}  // namespace mt
