@@ -73,8 +73,8 @@ GoldenFile::GoldenFile(const std::string& path)
   schedule_.lr = json_number(hyper, "lr", path);
   schedule_.min_lr = json_number(hyper, "min_lr", path);
   schedule_.lr_decay_style = "cosine";
-  schedule_.lr_warmup_iters = json_int(hyper, "warmup", path);
-  schedule_.lr_decay_iters = json_int(hyper, "decay", path);
+  schedule_.warmup.iters = json_int(hyper, "warmup", path);
+  schedule_.decay.iters = json_int(hyper, "decay", path);
   schedule_.check(steps());
 }
 

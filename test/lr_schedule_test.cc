@@ -15,8 +15,8 @@ LrScheduleOptions schedule(const std::string& style, std::int64_t warmup, std::i
   options.lr = 1e-3;
   options.min_lr = 1e-4;
   options.lr_decay_style = style;
-  options.lr_warmup_iters = warmup;
-  options.lr_decay_iters = decay;
+  options.warmup.iters = warmup;
+  options.decay.iters = decay;
   options.check(1000);
   return options;
 }
@@ -65,8 +65,8 @@ TEST(lr_schedule, resolves_defaults_and_can_be_checked_twice) {
   options.lr_warmup_fraction = 0.01;
   for (int i = 0; i < 2; ++i) {
     options.check(320);
-    EXPECT_EQ(options.lr_decay_iters, 320);
-    EXPECT_EQ(options.lr_warmup_iters, 3);
+    EXPECT_EQ(options.decay.iters, 320);
+    EXPECT_EQ(options.warmup.iters, 3);
   }
 }
 
@@ -90,11 +90,11 @@ TEST(lr_schedule, refuses_what_makes_no_schedule) {
   refused([](auto& o) { o.min_lr = 2e-3; }, "--min-lr");
   refused([](auto& o) { o.min_lr = NAN; }, "--min-lr");
   refused([](auto& o) { o.lr_decay_style = "step"; }, "--lr-decay-style");
-  refused([](auto& o) { o.lr_warmup_iters = 101; }, "--lr-warmup-iters 101");
-  refused([](auto& o) { o.lr_warmup_iters = -1; }, "--lr-warmup-iters");
-  refused([](auto& o) { o.lr_decay_iters = -1; }, "--lr-decay-iters");
+  refused([](auto& o) { o.warmup.iters = 101; }, "--lr-warmup-iters 101");
+  refused([](auto& o) { o.warmup.iters = -1; }, "--lr-warmup-iters");
+  refused([](auto& o) { o.decay.iters = -1; }, "--lr-decay-iters");
   refused([](auto& o) { o.lr_warmup_fraction = 1.5; }, "--lr-warmup-fraction");
-  refused([](auto& o) { o.lr_warmup_fraction = 0.5, o.lr_warmup_iters = 3; }, "one of them");
+  refused([](auto& o) { o.lr_warmup_fraction = 0.5, o.warmup.iters = 3; }, "one of them");
 }
 
 }  // namespace

@@ -90,7 +90,15 @@ TEST_F(TrainingRefusals, parts_of_the_data) {
   EXPECT_NO_THROW((void)Job(base() + evaluated + Words{"--split", "90,10,0"}).start());
   refused({"--split", "a,b"}, {"--split a,b"});
   expect(small_model() + small_run(), ExitStatus::kUsage, {"--data-path"});
-  refused({"--data-path", "0.5", scratch_ / "one.h5"}, {"--data-path", "2 words"});
+  refused({"--data-path", "0.5", scratch_ / "one.h5", "0.5"}, {"--data-path", "3 words"});
+  refused({"--data-path", "0.5", scratch_ / "one.h5", "-1", scratch_ / "data.h5"},
+          {"--data-path", "weight above 0", "-1"});
+  // D10: a shard once, a copy of it never, and no part of it in two roles.
+  refused({"--data-path", "1", scratch_ / "data.h5", "2", scratch_ / "data.h5"},
+          {"data.h5", "same documents", "once"});
+  std::filesystem::copy_file(scratch_ / "data.h5", scratch_ / "copy.h5");
+  refused({"--data-path", "1", scratch_ / "data.h5", "2", scratch_ / "copy.h5"},
+          {"copy.h5", "same documents", "data.h5"});
   refused({"--valid-data-path", scratch_ / "one.h5"}, {"--valid-data-path", "--split"});
   const Words train{"--train-data-path", scratch_ / "data.h5"};
   expect(small_model() + small_run() + train + evaluated, ExitStatus::kUsage,
@@ -100,6 +108,46 @@ TEST_F(TrainingRefusals, parts_of_the_data) {
          ExitStatus::kUsage, {"--valid-data-path", "same file", "--train-data-path"});
   expect(small_model() + small_run() + Words{"--data-path", scratch_ / "none.h5"},
          ExitStatus::kEnvironment, {"none.h5"});
+}
+
+TEST_F(TrainingRefusals, lengths_ramps_and_units) {
+  const Words samples = small_model() + Words{"--data-path",
+                                              scratch_ / "data.h5",
+                                              "--seq-length",
+                                              "16",
+                                              "--micro-batch-size",
+                                              "2",
+                                              "--global-batch-size",
+                                              "8",
+                                              "--lr",
+                                              "1e-2",
+                                              "--eval-iters",
+                                              "0",
+                                              "--quiet"};
+  const auto refuse = [&](const Words& words, const Words& parts) {
+    expect(samples + words, ExitStatus::kUsage, parts);
+  };
+  refuse({}, {"--train-iters 0", "--train-samples"});
+  refuse({"--train-iters", "3", "--train-samples", "24"}, {"--train-samples 24", "--train-iters"});
+  refuse({"--train-samples", "-24"}, {"--train-samples -24"});
+  refuse({"--train-samples", "7"}, {"--train-samples 7", "8 samples"});
+  refuse({"--train-tokens", "127"}, {"--train-tokens 127", "16 tokens"});
+  refuse({"--train-samples", "24", "--lr-warmup-iters", "1"}, {"--lr-warmup-iters 1", "samples"});
+  refuse({"--train-iters", "3", "--lr-decay-samples", "24"}, {"--lr-decay-samples 24", "iters"});
+  refuse({"--train-samples", "24", "--lr-warmup-samples", "25"}, {"--lr-warmup-samples 25", "24"});
+  refuse({"--train-iters", "3", "--rampup-batch-size", "2", "2", "8"},
+         {"--rampup-batch-size", "--train-samples"});
+  const auto ramp = [&](const std::string& a, const std::string& b, const std::string& c,
+                        const Words& parts) {
+    refuse({"--train-samples", "80", "--rampup-batch-size", a, b, c}, parts);
+  };
+  ramp("4", "3", "40", {"--rampup-batch-size 4 3 40", "no way", "8"});
+  ramp("3", "5", "40", {"--rampup-batch-size", "start 3", "--micro-batch-size 2"});
+  ramp("0", "2", "40", {"--rampup-batch-size 0 2 40", "above 0"});
+  ramp("10", "2", "40", {"--rampup-batch-size 10 2 40", "no way"});
+  refuse({"--train-samples", "80", "--rampup-batch-size", "2", "2"}, {"found 2 words"});
+  refuse({"--train-samples", "80", "--exit-duration-in-mins", "-1"},
+         {"--exit-duration-in-mins -1"});
 }
 
 TEST_F(TrainingRefusals, the_suffix_of_a_shard_may_be_left_out) {
@@ -135,10 +183,10 @@ TEST_F(TrainingRefusals, what_contradicts_the_checkpoint) {
       folder("run");
   {  // Nothing needs to be said again.
     const TrainingStart start = Job(go).start();
-    EXPECT_EQ(start.options.run.train_iters, 12);
+    EXPECT_EQ(start.options.run.length.iters, 12);
     EXPECT_EQ(start.options.run.global_batch_size, 8);
     EXPECT_EQ(start.options.schedule.lr, 1e-2);
-    EXPECT_EQ(start.options.schedule.lr_warmup_iters, 3);
+    EXPECT_EQ(start.options.schedule.warmup.iters, 3);
     EXPECT_EQ(start.options.model.hidden_size, 16);
     EXPECT_EQ(start.state.consumed_samples, 32);
   }
@@ -172,10 +220,9 @@ TEST_F(TrainingRefusals, a_longer_run_says_what_becomes_of_the_rate) {
   ASSERT_EQ(Job(base() + folder("run") + Words{"--exit-interval", "4"}).run(), 75);
   const Words longer = base() + folder("run") + Words{"--train-iters", "24"};
   expect(longer, ExitStatus::kUsage, {"--train-iters 24", "--lr-decay-iters 12"});
-  EXPECT_EQ(Job(longer + Words{"--lr-decay-iters", "12"}).start().options.schedule.lr_decay_iters,
-            12);
+  EXPECT_EQ(Job(longer + Words{"--lr-decay-iters", "12"}).start().options.schedule.decay.iters, 12);
   EXPECT_EQ(
-      Job(longer + Words{"--override-opt_param-scheduler"}).start().options.schedule.lr_decay_iters,
+      Job(longer + Words{"--override-opt_param-scheduler"}).start().options.schedule.decay.iters,
       24);
   expect(base() + folder("run") + Words{"--train-iters", "3", "--lr-decay-iters", "12"},
          ExitStatus::kUsage, {"--train-iters 3", "4"});

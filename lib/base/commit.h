@@ -124,6 +124,10 @@ enum class Links { kFollow, kRefuse };
 [[nodiscard]] std::vector<std::string> names_in(const std::string& directory);
 // Removes what has that name, if anything has; of a directory all that is in it, no link followed.
 void remove_tree(const std::string& path);
+
+// Raises this process's limit of open files, if it must and may, so that `count` more than a few
+// dozen can be open at once. What the system refuses shows when a file is opened.
+void allow_open_files(std::size_t count);
 // Creates the directory and its parents.
 void make_directories(const std::string& path);
 

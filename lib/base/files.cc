@@ -1,6 +1,7 @@
 // The small helpers of base/commit.h, and the lock.
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -200,6 +201,14 @@ std::string read_file(const std::string& path, std::uint64_t limit, Links links)
     }
     room = std::max<std::size_t>(4096, done);
   }
+}
+
+void allow_open_files(std::size_t count) {
+  constexpr rlim_t kOthers = 64;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= count + kOthers) return;
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, count + kOthers);
+  static_cast<void>(::setrlimit(RLIMIT_NOFILE, &limit));
 }
 
 bool exists(const std::string& path) {

@@ -10,19 +10,34 @@
 
 namespace mt {
 
+// What a run counts its length and its schedule in.
+enum class RunUnit : std::uint8_t { kIterations, kSamples, kTokens };
+// "iters", "samples", "tokens": the last word of the options that count in it.
+[[nodiscard]] const char* unit_name(RunUnit unit);
+
 struct LrScheduleOptions {
+  // A length in each unit, of which a run uses one.
+  struct Span {
+    std::int64_t iters = 0, samples = 0, tokens = 0;
+    [[nodiscard]] std::int64_t in(RunUnit unit) const;
+    [[nodiscard]] std::int64_t& in(RunUnit unit);
+    friend bool operator==(const Span&, const Span&) = default;
+  };
   double lr = 0;
   double min_lr = 0;
   std::string lr_decay_style = "linear";  // constant, linear, cosine
-  std::int64_t lr_warmup_iters = 0;
-  double lr_warmup_fraction = 0;    // of lr_decay_iters; not together with lr_warmup_iters
-  std::int64_t lr_decay_iters = 0;  // 0: train_iters
+  Span warmup;
+  double lr_warmup_fraction = 0;        // of the decay; not together with a warm-up
+  Span decay;                           // 0: the length of the run
+  RunUnit unit = RunUnit::kIterations;  // set by check()
 
   void add_to(Options& options);
-  // Resolves lr_decay_iters and the fraction. Throws UsageError.
-  void check(std::int64_t train_iters);
+  // Resolves the decay and the fraction for a run of `length` in `unit`. Throws UsageError, also
+  // for a span in another unit.
+  void check(std::int64_t length, RunUnit unit = RunUnit::kIterations);
 };
 
+// step: iterations, samples or tokens before the iteration whose rate is asked for.
 [[nodiscard]] double learning_rate(const LrScheduleOptions& schedule, std::int64_t step);
 
 }  // namespace mt

@@ -1,5 +1,6 @@
 #include "train/train_options.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -8,13 +9,6 @@
 namespace mt {
 
 namespace {
-
-void check_single(const std::vector<std::string>& words, const char* option) {
-  if (words.size() > 1) {
-    throw UsageError(cat("--", option, ": takes one token shard, found ", words.size(),
-                         " words (weighted blends of shards are not supported)"));
-  }
-}
 
 void check_positive(std::int64_t value, const char* option) {
   if (value <= 0) throw UsageError(cat("--", option, " ", value, ": must be at least 1"));
@@ -28,10 +22,14 @@ void check_not_negative(std::int64_t value, const char* option) {
 
 void DataOptions::add_to(Options& options) {
   options.section("Data");
-  options.add("data-path", &data_path, "SHARD", "token shard, cut into parts by --split");
-  options.add("train-data-path", &train_data_path, "SHARD", "token shard for training, whole");
-  options.add("valid-data-path", &valid_data_path, "SHARD", "token shard for validation, whole");
-  options.add("test-data-path", &test_data_path, "SHARD", "token shard for the final test, whole");
+  options.add("data-path", &data_path, "SHARD",
+              "token shard, cut into parts by --split; or a blend: weight shard weight shard ...");
+  options.add("train-data-path", &train_data_path, "SHARD",
+              "token shard or blend for training, whole");
+  options.add("valid-data-path", &valid_data_path, "SHARD",
+              "token shard or blend for validation, whole");
+  options.add("test-data-path", &test_data_path, "SHARD",
+              "token shard or blend for the final test, whole");
   options.add("split", &split, "A,B,C",
               "weights of training, validation and test in --data-path, by whole documents");
   options.add("seq-length", &seq_length, "N", "tokens of a sample");
@@ -48,10 +46,6 @@ void DataOptions::add_to(Options& options) {
 }
 
 void DataOptions::check() const {
-  check_single(data_path, "data-path");
-  check_single(train_data_path, "train-data-path");
-  check_single(valid_data_path, "valid-data-path");
-  check_single(test_data_path, "test-data-path");
   const bool parts =
       !train_data_path.empty() || !valid_data_path.empty() || !test_data_path.empty();
   if (data_path.empty() && !parts) {
@@ -78,7 +72,13 @@ void RunOptions::add_to(Options& options) {
   options.add("micro-batch-size", &micro_batch_size, "N", "samples that go through at once");
   options.add("global-batch-size", &global_batch_size, "N",
               "samples of one optimizer step; 0: the micro-batch size");
-  options.add("train-iters", &train_iters, "N", "optimizer steps of the whole run");
+  options.add("rampup-batch-size", &rampup_batch_size, "N",
+              "START INCREMENT SAMPLES: the global batch grows from START by INCREMENT, in equal "
+              "shares of the first SAMPLES samples; for runs by samples or tokens");
+  options.add("train-iters", &length.iters, "N", "optimizer steps of the whole run");
+  options.add("train-samples", &length.samples, "N",
+              "the same in samples; the last whole batch ends it");
+  options.add("train-tokens", &length.tokens, "N", "the same in tokens");
   options.add("seed", &seed, "N", "of weights, dropout and sample order");
   options.add_alias("random-seed", "seed");
   options.add_choice("precision", &precision, {"fp32", "bf16", "fp16"}, "arithmetic");
@@ -104,10 +104,15 @@ void RunOptions::add_to(Options& options) {
   options.add("keep", &keep, "N", "remove all but the newest N checkpoints; 0: keep all");
   options.add("exit-interval", &exit_interval, "N",
               "stop when the step is a multiple of N (exit status 75 before the end)");
+  options.add(
+      "exit-duration-in-mins", &exit_duration_in_mins, "F",
+      "stop after the step in which F minutes have passed since the start (exit status 75)");
   options.add("no-load-optim", &no_load_optim, "go on with moments that start at zero");
   options.add("finetune", &finetune, "take only the weights of --load and start at iteration 0");
   options.add("override-opt-param-scheduler", &override_opt_param_scheduler,
               "on resuming, options of schedule and optimizer win over those of the checkpoint");
+  options.add("use-checkpoint-opt-param-scheduler", &use_checkpoint_opt_param_scheduler,
+              "on resuming, those of the checkpoint win, whatever is given");
 }
 
 void RunOptions::check_options() const {
@@ -132,6 +137,15 @@ void RunOptions::check_options() const {
   check_positive(save_failures, "save-failures");
   check_not_negative(keep, "keep");
   check_not_negative(exit_interval, "exit-interval");
+  if (!(exit_duration_in_mins >= 0 && exit_duration_in_mins < 1e9)) {
+    throw UsageError(
+        cat("--exit-duration-in-mins ", exit_duration_in_mins, ": must not be negative"));
+  }
+  if (override_opt_param_scheduler && use_checkpoint_opt_param_scheduler) {
+    throw UsageError(
+        "--override-opt_param-scheduler and --use-checkpoint-opt_param-scheduler contradict each "
+        "other");
+  }
   if (load.empty() && (no_load_optim || finetune)) {
     throw UsageError(cat(finetune ? "--finetune" : "--no-load-optim", ": needs --load"));
   }
@@ -143,7 +157,7 @@ void RunOptions::check_options() const {
   }
 }
 
-void RunOptions::check_sizes() {
+void RunOptions::check_sizes(std::int64_t seq_length) {
   if (global_batch_size == 0) global_batch_size = micro_batch_size;
   if (const std::int64_t rest = global_batch_size % micro_batch_size; rest != 0) {
     throw UsageError(cat("--global-batch-size ", global_batch_size,
@@ -151,14 +165,18 @@ void RunOptions::check_sizes() {
                          global_batch_size, " = ", global_batch_size / micro_batch_size, " * ",
                          micro_batch_size, " + ", rest));
   }
-  if (train_iters <= 0) {
-    throw UsageError(cat("--train-iters ", train_iters, ": must be given, at least 1"));
+  ramp = BatchRamp::parse(rampup_batch_size, global_batch_size, micro_batch_size);
+  length.check(batch_size_at(ramp, global_batch_size, 0), std::max<std::int64_t>(1, seq_length));
+  if (ramp.start != 0 && length.unit() == RunUnit::kIterations) {
+    throw UsageError(
+        "--rampup-batch-size: needs a run by --train-samples or --train-tokens, since iterations "
+        "differ in size");
   }
   const std::int64_t most = std::numeric_limits<std::int64_t>::max() / global_batch_size;
-  if (train_iters > most || eval_iters > most) {
+  if (length.iters > most || eval_iters > most) {
     throw UsageError(cat("--global-batch-size ", global_batch_size, ": ",
-                         train_iters > most ? "--train-iters " : "--eval-iters ",
-                         train_iters > most ? train_iters : eval_iters,
+                         length.iters > most ? "--train-iters " : "--eval-iters ",
+                         length.iters > most ? length.iters : eval_iters,
                          " times as many samples are more than 63 bits count"));
   }
 }

@@ -11,13 +11,14 @@
 #include "model/config.h"
 #include "optim/adam.h"
 #include "optim/lr_schedule.h"
+#include "train/batch_schedule.h"
 #include "train/layer_norms.h"
 
 namespace mt {
 
-// Where samples come from. One shard that is split, or a shard for each part.
+// Where samples come from. A shard or blend (data/blend.h) that is split, or one for each part.
 struct DataOptions {
-  std::vector<std::string> data_path;  // several words (a blend) are refused for now
+  std::vector<std::string> data_path;
   std::vector<std::string> train_data_path, valid_data_path, test_data_path;
   std::string split = "969,30,1";
   bool full_validation = false;
@@ -32,8 +33,10 @@ struct DataOptions {
 // The run: how long, how it is cut, what it reports, where it saves.
 struct RunOptions {
   std::int64_t micro_batch_size = 0;
-  std::int64_t global_batch_size = 0;  // 0: the micro-batch size, resolved by check_sizes()
-  std::int64_t train_iters = 0;
+  std::int64_t global_batch_size = 0;          // 0: the micro-batch size, resolved by check_sizes()
+  std::vector<std::string> rampup_batch_size;  // START INCREMENT SAMPLES
+  BatchRamp ramp;                              // resolved by check_sizes()
+  RunLength length;
   std::int64_t seed = 1234;
   std::string precision = "fp32";
   std::int64_t eval_interval = 1000;
@@ -46,17 +49,19 @@ struct RunOptions {
   std::int64_t save_interval = 0;  // 0: only at the end
   std::int64_t save_failures = 3;  // in turn, after which the run ends
   bool async_save = false;
-  std::int64_t keep = 0;           // 0: all
-  std::int64_t exit_interval = 0;  // 0: never
+  std::int64_t keep = 0;             // 0: all
+  std::int64_t exit_interval = 0;    // 0: never
+  double exit_duration_in_mins = 0;  // 0: never
   bool no_load_optim = false;
   bool finetune = false;
   bool override_opt_param_scheduler = false;
+  bool use_checkpoint_opt_param_scheduler = false;
 
   void add_to(Options& options);
   // What the command line alone decides. Throws UsageError.
   void check_options() const;
   // Sizes, once those that a checkpoint supplies are in. Throws UsageError with the arithmetic.
-  void check_sizes();
+  void check_sizes(std::int64_t seq_length);
 };
 
 struct TrainOptions {

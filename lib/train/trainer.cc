@@ -60,29 +60,34 @@ NumericError Trainer::not_finite(const char* what, double value, std::int64_t it
           weight.empty() ? "all weights are finite" : cat("weight ", weight, " is not finite")));
 }
 
-Trainer::Step Trainer::step(const GptDataset& data, std::int64_t iteration,
-                            std::int64_t first_sample) {
-  const Window window = [&](std::int64_t i, std::int32_t* out) { data.sample(i, out); };
+Trainer::Step Trainer::step(const Window& window, const Plan& plan) {
+  const std::int64_t iteration = plan.iteration;
+  const auto count = static_cast<std::size_t>(plan.batch_size / settings_.micro_batch_size);
+  MT_ASSERT(plan.batch_size % settings_.micro_batch_size == 0 && 0 < count &&
+            count <= batches_.size());
+  taken_ = count;
   double targets = 0;
-  for (std::size_t m = 0; m < batches_.size(); ++m) {
-    const auto first = first_sample + static_cast<std::int64_t>(m) * settings_.micro_batch_size;
+  for (std::size_t m = 0; m < count; ++m) {
+    const auto first =
+        plan.first_sample + static_cast<std::int64_t>(m) * settings_.micro_batch_size;
     fill(window, first, settings_.micro_batch_size, batches_[m]);
     targets += batches_[m].weight_sum();
   }
   if (targets <= 0) {
-    throw DataError(cat("iteration ", iteration + 1, ": samples ", first_sample, " to ",
-                        first_sample + settings_.global_batch_size - 1,
+    throw DataError(cat("iteration ", iteration + 1, ": samples ", plan.first_sample, " to ",
+                        plan.first_sample + plan.batch_size - 1,
                         " hold no target that counts: end-of-document tokens only"));
   }
   double loss_sum = 0;
-  for (const GptBatch& batch : batches_) {
+  for (std::size_t m = 0; m < count; ++m) {
+    const GptBatch& batch = batches_[m];
     const GptInput input = input_of(batch, Draw::kDropout);
     loss_sum += model_.forward(input, {}, settings_.seed, 1 / targets, *saved_).loss_sum;
     if (!std::isfinite(loss_sum)) throw not_finite("loss", loss_sum, iteration);
     model_.backward(input, {}, *saved_);
   }
   model_.finish_gradients();
-  Step result{.loss = loss_sum / targets, .lr = learning_rate(settings_.schedule, iteration)};
+  Step result{.loss = loss_sum / targets, .lr = plan.lr};
   try {
     result.grad_norm = optimizer_.gradient_norm();
   } catch (const NumericError& error) {
@@ -98,7 +103,8 @@ Trainer::Step Trainer::step(const GptDataset& data, std::int64_t iteration,
 
 std::vector<Trainer::SampleLoss> Trainer::sample_losses() {
   std::vector<SampleLoss> losses;
-  for (const GptBatch& batch : batches_) {
+  for (std::size_t m = 0; m < taken_; ++m) {
+    const GptBatch& batch = batches_[m];
     nll_.resize(batch.loss_weight.size());
     model_.token_nll(input_of(batch, Draw::kNothing), nll_.data());
     for (std::int64_t row = 0; row < batch.batch; ++row) {
@@ -123,13 +129,14 @@ double Trainer::Evaluation::perplexity() const {
   return std::exp(loss);
 }
 
-Trainer::Evaluation Trainer::evaluate(const GptDataset& data, std::int64_t batches,
+Trainer::Evaluation Trainer::evaluate(const BlendedData& data, std::int64_t batches,
                                       const std::function<bool()>& stop) {
-  return evaluate_windows([&](std::int64_t i, std::int32_t* out) { data.sample(i, out); },
+  BlendedData::Reader reader(data);
+  return evaluate_windows([&](std::int64_t i, std::int32_t* out) { reader.sample(i, out); },
                           batches * settings_.global_batch_size, stop);
 }
 
-Trainer::Evaluation Trainer::evaluate_all(const GptDataset& data,
+Trainer::Evaluation Trainer::evaluate_all(const BlendedData& data,
                                           const std::function<bool()>& stop) {
   return evaluate_windows([&](std::int64_t i, std::int32_t* out) { data.ordered_sample(i, out); },
                           data.ordered_samples(), stop);

@@ -11,21 +11,20 @@
 #include <utility>
 #include <vector>
 
+#include "data/blend.h"
 #include "data/gpt_batches.h"
 #include "model/gpt.h"
 #include "optim/adam.h"
-#include "optim/lr_schedule.h"
 #include "train/layer_norms.h"
 
 namespace mt {
 
 struct TrainerSettings {
   std::int64_t micro_batch_size = 0;
-  std::int64_t global_batch_size = 0;  // a multiple of it
+  std::int64_t global_batch_size = 0;  // a multiple of it; the most that a step takes
   std::int64_t seq_length = 0;
   std::uint32_t seed = 0;  // of dropout
   std::int32_t end_of_document = 0;
-  LrScheduleOptions schedule;  // resolved
   PackingOptions packing;
   LayerNormsOptions norms;
 };
@@ -41,10 +40,18 @@ class Trainer {
     double grad_norm = 0;                 // before clipping
     std::vector<LayerNorms> layers = {};  // before the update; empty unless asked for
   };
-  // Step `iteration` (from 0) on samples [first_sample, first_sample + global batch) of the data
-  // set. Throws NumericError, naming the iteration (counted from 1, as checkpoints are) and the
-  // tensor, for a loss or gradient that is not finite: then nothing was updated.
-  Step step(const GptDataset& data, std::int64_t iteration, std::int64_t first_sample);
+  // Gives the tokens of global sample i, for rising i.
+  using Window = std::function<void(std::int64_t, std::int32_t*)>;
+  // What a step takes: samples [first_sample, first_sample + batch_size) of the run, batch_size a
+  // multiple of the micro-batch.
+  struct Plan {
+    std::int64_t iteration = 0;  // from 0
+    std::int64_t first_sample = 0, batch_size = 0;
+    double lr = 0;
+  };
+  // Throws NumericError, naming the iteration (counted from 1, as checkpoints are) and the tensor,
+  // for a loss or gradient that is not finite: then nothing was updated.
+  Step step(const Window& window, const Plan& plan);
 
   // The mean nats of each sample of the last step, without dropout, with the weights as they are
   // now, the largest first. Costs a forward pass of the global batch.
@@ -64,13 +71,12 @@ class Trainer {
   // The first batches * global_batch_size samples of the data set's own order, the same ones at
   // every call. `stop` is asked between micro-batches. Throws NumericError for a loss that is not
   // finite, DataError where no target counts.
-  Evaluation evaluate(const GptDataset& data, std::int64_t batches,
+  Evaluation evaluate(const BlendedData& data, std::int64_t batches,
                       const std::function<bool()>& stop);
   // Every window in stored order, once.
-  Evaluation evaluate_all(const GptDataset& data, const std::function<bool()>& stop);
+  Evaluation evaluate_all(const BlendedData& data, const std::function<bool()>& stop);
 
  private:
-  using Window = std::function<void(std::int64_t, std::int32_t*)>;
   void fill(const Window& window, std::int64_t first, std::int64_t count, GptBatch& batch);
   Evaluation evaluate_windows(const Window& window, std::int64_t count,
                               const std::function<bool()>& stop);
@@ -82,6 +88,7 @@ class Trainer {
   Adam& optimizer_;
   // Reused in every step.
   std::vector<GptBatch> batches_;  // the micro-batches of a global batch
+  std::size_t taken_ = 0;          // of them, by the last step
   GptBatch evaluated_;
   std::vector<std::int32_t> windows_;  // of a micro-batch
   std::vector<std::int64_t> samples_;

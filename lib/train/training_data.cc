@@ -64,38 +64,35 @@ std::int64_t range_tokens(const TokenShardReader& shard, const DocumentRange& ra
 TrainingData::TrainingData(const DataOptions& options, std::uint32_t seed, Validation validation,
                            bool split_given) {
   if (options.data_path.empty()) {
-    train_ = whole("train-data-path", options.train_data_path.front());
-    if (!options.valid_data_path.empty()) {
-      valid_ = whole("valid-data-path", options.valid_data_path.front());
-    }
-    if (!options.test_data_path.empty()) {
-      test_ = whole("test-data-path", options.test_data_path.front());
-    }
-    for (const Part* part : {&valid_, &test_}) {
-      if (part->shard == train_.shard) {
-        throw UsageError(cat(part->name, ": the same file as ", train_.name,
-                             "; give --data-path with --split for parts of one shard"));
-      }
-    }
+    train_ = whole("train-data-path", options.train_data_path);
+    valid_ = whole("valid-data-path", options.valid_data_path);
+    test_ = whole("test-data-path", options.test_data_path);
+    check_overlaps();
   } else {
-    cut(options);
-    const bool weightless = test_.range.first == test_.range.last && !split_given;
-    if (weightless) test_ = Part{};
+    cut(options, split_given);
   }
   check_tokenizers(options);
-  make_dataset(train_, options, seed);
+  make_data(train_, options, seed);
   if (validation == Validation::kNone) {
     valid_ = Part{};
     test_ = Part{};
   }
-  if (validation == Validation::kNeeded && valid_.shard == nullptr) {
+  if (validation == Validation::kNeeded && valid_.pieces.empty()) {
     throw UsageError(
         "validation needs --valid-data-path, or a second weight in --split; --eval-iters 0 goes "
         "without");
   }
-  if (valid_.shard != nullptr) make_dataset(valid_, options, seed);
-  if (test_.shard != nullptr) make_dataset(test_, options, seed);
-  identity_ = identify(*train_.shard, train_.range);
+  if (!valid_.pieces.empty()) make_data(valid_, options, seed);
+  if (!test_.pieces.empty()) make_data(test_, options, seed);
+  for (const Piece& piece : train_.pieces) {
+    identities_.push_back(identify(*piece.shard, piece.range));
+    const auto twin = std::find(identities_.begin(), identities_.end() - 1, identities_.back());
+    if (twin != identities_.end() - 1) {
+      const auto at = static_cast<std::size_t>(twin - identities_.begin());
+      throw UsageError(cat(piece.name, ": the same documents as ", train_.pieces[at].name,
+                           "; a blend takes each token shard once, with the sum of the weights"));
+    }
+  }
 }
 
 const TokenShardReader* TrainingData::open(const std::string& path) {
@@ -108,41 +105,67 @@ const TokenShardReader* TrainingData::open(const std::string& path) {
   return shard.get();
 }
 
-TrainingData::Part TrainingData::whole(const char* option, const std::string& path) {
+TrainingData::Part TrainingData::whole(const char* option, const std::vector<std::string>& words) {
   Part part;
-  part.shard = open(path);
-  part.range = {.first = 0, .last = part.shard->documents()};
-  part.name = cat("--", option, " ", path);
+  const std::vector<WeightedPath> paths = parse_blend(words, option);
+  allow_open_files(shards_.size() + paths.size());
+  for (const WeightedPath& entry : paths) {
+    const TokenShardReader* shard = open(entry.path);
+    part.pieces.push_back({.shard = shard,
+                           .range = {.first = 0, .last = shard->documents()},
+                           .weight = entry.weight,
+                           .name = cat("--", option, " ", entry.path)});
+  }
   return part;
 }
 
-void TrainingData::cut(const DataOptions& options) {
-  const std::string& path = options.data_path.front();
-  const TokenShardReader* shard = open(path);
-  const auto ranges = split_documents(shard->documents(), options.split);
-  const char* names[] = {"training", "validation", "test"};
-  Part* parts[] = {&train_, &valid_, &test_};
-  for (std::size_t i = 0; i < 3 && i < ranges.size(); ++i) {
-    *parts[i] = {.shard = shard,
-                 .range = ranges[i],
-                 .name = cat("the ", names[i], " part of --data-path ", path, " (--split ",
-                             options.split, " of ", shard->documents(), " documents)"),
-                 .dataset = nullptr};
+// Training must not see what it is measured on.
+void TrainingData::check_overlaps() const {
+  for (const Part* part : {&valid_, &test_}) {
+    for (const Piece& piece : part->pieces) {
+      for (const Piece& train : train_.pieces) {
+        if (piece.shard != train.shard) continue;
+        throw UsageError(cat(piece.name, ": the same file as ", train.name,
+                             "; give --data-path with --split for parts of one shard"));
+      }
+    }
   }
+}
+
+void TrainingData::cut(const DataOptions& options, bool split_given) {
   // A weight of 0 says that the part is not wanted: split_documents gives it nothing whatever the
   // number of documents.
   const auto shares = split_documents(std::int64_t{1} << 40, options.split);
-  for (std::size_t i = 1; i < 3; ++i) {
-    if (i >= shares.size() || shares[i].first == shares[i].last) *parts[i] = Part{};
+  const std::vector<WeightedPath> paths = parse_blend(options.data_path, "data-path");
+  allow_open_files(paths.size());
+  const char* names[] = {"training", "validation", "test"};
+  Part* parts[] = {&train_, &valid_, &test_};
+  for (const WeightedPath& entry : paths) {
+    const TokenShardReader* shard = open(entry.path);
+    const auto ranges = split_documents(shard->documents(), options.split);
+    for (std::size_t i = 0; i < 3; ++i) {
+      const bool wanted = i == 0 || (i < shares.size() && shares[i].first != shares[i].last);
+      // The default's test part may come out empty.
+      const bool empty = i < ranges.size() && ranges[i].first == ranges[i].last;
+      if (!wanted || i >= ranges.size() || (i == 2 && empty && !split_given)) continue;
+      parts[i]->pieces.push_back(
+          {.shard = shard,
+           .range = ranges[i],
+           .weight = entry.weight,
+           .name = cat("the ", names[i], " part of --data-path ", entry.path, " (--split ",
+                       options.split, " of ", shard->documents(), " documents)")});
+    }
   }
 }
 
 void TrainingData::check_tokenizers(const DataOptions& options) const {
-  const std::string expected = to_hex(train_.shard->tokenizer_digest());
-  for (const Part* part : {&valid_, &test_}) {
-    if (part->shard == nullptr) continue;
-    if (const std::string found = to_hex(part->shard->tokenizer_digest()); found != expected) {
-      throw DataError(cat(part->name, ": made with tokenizer ", found, ", but ", train_.name,
+  const Piece& first = train_.pieces.front();
+  const std::string expected = to_hex(first.shard->tokenizer_digest());
+  for (const Part* part : {&train_, &valid_, &test_}) {
+    for (const Piece& piece : part->pieces) {
+      const std::string found = to_hex(piece.shard->tokenizer_digest());
+      if (found == expected) continue;
+      throw DataError(cat(piece.name, ": made with tokenizer ", found, ", but ", first.name,
                           " with ", expected));
     }
   }
@@ -152,23 +175,30 @@ void TrainingData::check_tokenizers(const DataOptions& options) const {
   const auto tokenizer = make_bpe_tokenizer(files, options.vocab_file);
   if (const std::string found = to_hex(tokenizer->digest()); found != expected) {
     throw DataError(cat("--vocab-file ", options.vocab_file, ": is tokenizer ", found, ", but ",
-                        train_.name, " was made with ", expected));
+                        first.name, " was made with ", expected));
   }
 }
 
-void TrainingData::make_dataset(Part& part, const DataOptions& options, std::uint32_t seed) const {
-  const std::int64_t tokens = range_tokens(*part.shard, part.range);
-  if (tokens < options.seq_length + 1) {
-    throw UsageError(cat(part.name, ": holds ", tokens, " tokens, but a sample of --seq-length ",
-                         options.seq_length, " takes ", options.seq_length + 1,
-                         &part == &train_ ? "" : "; --eval-iters 0 goes without validation"));
+void TrainingData::make_data(Part& part, const DataOptions& options, std::uint32_t seed) const {
+  std::vector<BlendedData::Source> sources;
+  for (const Piece& piece : part.pieces) {
+    const std::int64_t tokens = range_tokens(*piece.shard, piece.range);
+    if (tokens < options.seq_length + 1) {
+      throw UsageError(cat(piece.name, ": holds ", tokens, " tokens, but a sample of --seq-length ",
+                           options.seq_length, " takes ", options.seq_length + 1,
+                           &part == &train_ ? "" : "; --eval-iters 0 goes without validation"));
+    }
+    sources.push_back({.data = GptDataset(*piece.shard, piece.range, options.seq_length, seed),
+                       .weight = piece.weight,
+                       .name = piece.name});
   }
-  part.dataset = std::make_unique<GptDataset>(*part.shard, part.range, options.seq_length, seed);
+  part.data = std::make_unique<BlendedData>(std::move(sources));
 }
 
-Json TrainingData::origin(std::int64_t sample) const {
-  const TokenShardReader& shard = *train_.shard;
-  const std::int64_t token = train_.dataset->window(sample).first;
+Json TrainingData::origin(const SamplePlace& place) const {
+  const auto at = static_cast<std::size_t>(place.source);
+  const TokenShardReader& shard = *train_.pieces.at(at).shard;
+  const std::int64_t token = train_.data->sources()[at].data.window(place.index).first;
   std::int64_t document = 0, beyond = shard.documents();  // the last that starts at or before it
   while (beyond - document > 1) {
     const std::int64_t middle = document + (beyond - document) / 2;
@@ -181,10 +211,16 @@ Json TrainingData::origin(std::int64_t sample) const {
 
 std::string TrainingData::summary() const {
   const auto part = [](const char* name, const Part& p) {
-    return p.dataset == nullptr ? std::string()
-                                : cat(name, " ", range_tokens(*p.shard, p.range), " tokens in ",
-                                      p.range.last - p.range.first, " documents (",
-                                      p.dataset->samples_per_epoch(), " samples an epoch)");
+    if (p.data == nullptr) return std::string();
+    std::int64_t tokens = 0, documents = 0, samples = 0;
+    for (std::size_t i = 0; i < p.pieces.size(); ++i) {
+      tokens += range_tokens(*p.pieces[i].shard, p.pieces[i].range);
+      documents += p.pieces[i].range.last - p.pieces[i].range.first;
+      samples += p.data->sources()[i].data.samples_per_epoch();
+    }
+    return cat(name, " ", tokens, " tokens in ", documents, " documents (", samples,
+               " samples an epoch", p.pieces.size() > 1 ? " of all " : "",
+               p.pieces.size() > 1 ? cat(p.pieces.size(), " shards") : "", ")");
   };
   std::string text = part("training", train_);
   for (const auto& other : {part("validation", valid_), part("test", test_)}) {

@@ -41,7 +41,6 @@ TrainerSettings trainer_settings(const TrainingStart& start) {
           .seq_length = start.options.data.seq_length,
           .seed = static_cast<std::uint32_t>(start.options.run.seed),
           .end_of_document = start.data->shard().end_of_document(),
-          .schedule = start.options.schedule,
           .packing = start.options.data.packing,
           .norms = start.options.run.norms};
 }
@@ -87,10 +86,11 @@ TrainingRun::TrainingRun(TrainingStart start, const Communicator& world, Pool& p
     if (run.async_save) saver_->reserve(content(), pool_);
   }
   log_info(start_.data->summary());
-  log_info(cat(start_.options.model.parameter_count(), " parameters, global batch ",
-               run.global_batch_size, " (", run.global_batch_size / run.micro_batch_size, " x ",
-               run.micro_batch_size, ") of ", start_.options.data.seq_length, " tokens, ",
-               run.train_iters, " iterations"));
+  log_info(cat(
+      start_.options.model.parameter_count(), " parameters, global batch ", run.global_batch_size,
+      " (", run.global_batch_size / run.micro_batch_size, " x ", run.micro_batch_size, ") of ",
+      start_.options.data.seq_length, " tokens, ", run.length.in_unit(), " ",
+      run.length.unit() == RunUnit::kIterations ? "iterations" : unit_name(run.length.unit())));
 }
 
 void TrainingRun::load() {
@@ -119,7 +119,26 @@ void TrainingRun::load() {
 }
 
 bool TrainingRun::finished() const {
-  return start_.state.iteration >= start_.options.run.train_iters;
+  const TrainingState& state = start_.state;
+  return start_.options.run.length.finished(state.iteration, state.consumed_samples, batch_size(),
+                                            start_.options.data.seq_length);
+}
+
+std::int64_t TrainingRun::batch_size() const {
+  const RunOptions& run = start_.options.run;
+  return batch_size_at(run.ramp, run.global_batch_size, start_.state.consumed_samples);
+}
+
+std::string TrainingRun::progress_text() const {
+  const TrainingState& state = start_.state;
+  const RunLength& length = start_.options.run.length;
+  if (length.unit() == RunUnit::kIterations) {
+    return cat("iteration ", state.iteration, "/", length.iters);
+  }
+  const std::int64_t step =
+      length.step(state.iteration, state.consumed_samples, start_.options.data.seq_length);
+  return cat("iteration ", state.iteration, " (", step, "/", length.in_unit(), " ",
+             unit_name(length.unit()), ")");
 }
 
 bool TrainingRun::validation_due() const {
@@ -131,7 +150,7 @@ bool TrainingRun::validation_due() const {
 int TrainingRun::run() {
   const RunOptions& run = start_.options.run;
   if (finished()) {
-    log_info(cat("iteration ", start_.state.iteration, " of ", run.train_iters, " is done"));
+    log_info(cat(progress_text(), " is done"));
   }
   if (validation_due()) validate();  // one that a stop had cut short
   while (!finished()) {
@@ -142,12 +161,16 @@ int TrainingRun::run() {
     if (const int signal = stop_requested_(); signal != 0 && (!finished() || validation_due())) {
       return stop(signal);
     }
-    const bool exit_here = run.exit_interval > 0 && iteration % run.exit_interval == 0;
+    const bool out_of_time =
+        run.exit_duration_in_mins > 0 && seconds_since(began_) >= run.exit_duration_in_mins * 60;
+    const bool exit_here =
+        out_of_time || (run.exit_interval > 0 && iteration % run.exit_interval == 0);
     const bool save_here = run.save_interval > 0 && iteration % run.save_interval == 0;
     const bool last = exit_here || finished();
     if (save_here || last) save(last ? Chance::kLast : Chance::kMore);
     if (exit_here && !finished()) {
-      log_info(cat("stopping at iteration ", iteration, " (--exit-interval)", left()));
+      log_info(cat("stopping at iteration ", iteration,
+                   out_of_time ? " (--exit-duration-in-mins)" : " (--exit-interval)", left()));
       metrics_.close();
       return static_cast<int>(ExitStatus::kRequeue);
     }
@@ -172,28 +195,42 @@ void TrainingRun::step() {
   TrainingState& state = start_.state;
   const auto begin = Clock::now();
   const std::int64_t faults = minor_faults();
+  const TrainOptions& options = start_.options;
+  const BlendedData& data = start_.data->train();
+  BlendPosition position = state.position(data.blend().sources());
+  places_.clear();
+  const auto window = [&](std::int64_t, std::int32_t* tokens) {
+    places_.push_back(data.blend().next(position));
+    data.sample(places_.back(), tokens);
+  };
+  const std::int64_t at =
+      options.run.length.step(state.iteration, state.consumed_samples, options.data.seq_length);
+  const Trainer::Plan plan{.iteration = state.iteration,
+                           .first_sample = state.consumed_samples,
+                           .batch_size = batch_size(),
+                           .lr = learning_rate(options.schedule, at)};
   Trainer::Step done;
   try {
-    done = trainer_.step(start_.data->train(), state.iteration, state.consumed_samples);
+    done = trainer_.step(window, plan);
   } catch (const NumericError& error) {
     throw NumericError(cat(error.what(), left()));
   }
   ++state.iteration;
-  state.consumed_samples += start_.options.run.global_batch_size;
+  state.consumed_samples += plan.batch_size;
+  state.set_position(position);
   state.optimizer_steps = optimizer_.steps();
-  report(done, seconds_since(begin), minor_faults() - faults);
-  if (watch_.is_spike(done.loss)) report_spike(done.loss);
+  report(done, plan, seconds_since(begin), minor_faults() - faults);
+  if (watch_.is_spike(done.loss)) report_spike(done.loss, plan);
 }
 
-void TrainingRun::report_spike(double loss) {
+void TrainingRun::report_spike(double loss, const Trainer::Plan& plan) {
   constexpr std::size_t kShown = 8;
-  const std::int64_t batch = start_.options.run.global_batch_size;
-  const std::int64_t end = start_.state.consumed_samples;
+  const std::int64_t begin = plan.first_sample, end = begin + plan.batch_size;
   auto losses = trainer_.sample_losses();
   losses.resize(std::min(losses.size(), kShown));
   Json samples = Json::array();
   for (const Trainer::SampleLoss& each : losses) {
-    Json sample = start_.data->origin(each.sample);
+    Json sample = start_.data->origin(places_.at(static_cast<std::size_t>(each.sample - begin)));
     sample["sample"] = each.sample;
     sample["nll"] = finite_or_null(each.loss);
     samples.push_back(std::move(sample));
@@ -202,13 +239,12 @@ void TrainingRun::report_spike(double loss) {
                   {"spike_loss", loss},
                   {"spike_mean", watch_.mean()},
                   {"spike_deviation", watch_.deviation()},
-                  {"spike_first_sample", end - batch},
+                  {"spike_first_sample", begin},
                   {"spike_last_sample", end - 1},
                   {"spike_samples", samples}});
-  std::string text =
-      cat("iteration ", start_.state.iteration, ": loss spike: ", digits(loss, 5),
-          " after a mean of ", digits(watch_.mean(), 5), " (deviation ",
-          digits(watch_.deviation(), 3), "), samples ", end - batch, " to ", end - 1);
+  std::string text = cat("iteration ", start_.state.iteration, ": loss spike: ", digits(loss, 5),
+                         " after a mean of ", digits(watch_.mean(), 5), " (deviation ",
+                         digits(watch_.deviation(), 3), "), samples ", begin, " to ", end - 1);
   if (!losses.empty()) {
     const Json& worst = samples.front();
     text +=
@@ -219,17 +255,19 @@ void TrainingRun::report_spike(double loss) {
   log_warning(text);
 }
 
-void TrainingRun::report(const Trainer::Step& step, double seconds, std::int64_t minor_faults) {
+void TrainingRun::report(const Trainer::Step& step, const Trainer::Plan& plan, double seconds,
+                         std::int64_t minor_faults) {
   const TrainOptions& options = start_.options;
   const TrainingState& state = start_.state;
   const std::int64_t length = options.data.seq_length;
-  const double rate = static_cast<double>(options.run.global_batch_size * length) / seconds;
+  const double rate = static_cast<double>(plan.batch_size * length) / seconds;
   const double flops = rate * options.model.training_flops_per_token(length);
   if (metrics_.active()) {
     const MemoryUse memory = pool_.use();
     Json line = {{"step", state.iteration},
                  {"samples", state.consumed_samples},
                  {"tokens", state.consumed_samples * length},
+                 {"batch", plan.batch_size},
                  {"loss", step.loss},
                  {"lr", step.lr},
                  {"grad_norm", step.grad_norm},
@@ -246,11 +284,11 @@ void TrainingRun::report(const Trainer::Step& step, double seconds, std::int64_t
           .count();
   const bool log = state.iteration % options.run.log_interval == 0 || finished();
   if (!log && now - progress_shown_ < 100) return;
-  const std::string text = cat(
-      "iteration ", state.iteration, "/", options.run.train_iters, ": loss ", digits(step.loss, 5),
-      ", lr ", digits(step.lr, 4), ", gradient norm ", digits(step.grad_norm, 4), ", ",
-      digits(seconds * 1e3, 4), " ms, ", static_cast<std::int64_t>(rate), " tokens/s, ",
-      digits(flops * 1e-9, 4), " GFLOP/s", layer_norms_text(step.layers, options.run.norms));
+  const std::string text =
+      cat(progress_text(), ": loss ", digits(step.loss, 5), ", lr ", digits(step.lr, 4),
+          ", gradient norm ", digits(step.grad_norm, 4), ", ", digits(seconds * 1e3, 4), " ms, ",
+          static_cast<std::int64_t>(rate), " tokens/s, ", digits(flops * 1e-9, 4), " GFLOP/s",
+          layer_norms_text(step.layers, options.run.norms));
   if (log) {
     log_info(text);
   } else {
@@ -267,7 +305,7 @@ void TrainingRun::validate() {
   if (complete) start_.state.last_validation = start_.state.iteration;
 }
 
-bool TrainingRun::evaluate_part(const char* name, const GptDataset& data) {
+bool TrainingRun::evaluate_part(const char* name, const BlendedData& data) {
   const auto stop = [&] { return stop_requested_() != 0; };
   Trainer::Evaluation result;
   try {

@@ -1,9 +1,12 @@
 // The loop around the optimizer steps: reports, evaluates, saves, stops when asked.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "ckpt/async_save.h"
 #include "comm/communicator.h"
@@ -39,12 +42,15 @@ class TrainingRun {
  private:
   void load();
   void step();
-  void report(const Trainer::Step& step, double seconds, std::int64_t minor_faults);
-  void report_spike(double loss);
+  void report(const Trainer::Step& step, const Trainer::Plan& plan, double seconds,
+              std::int64_t minor_faults);
+  void report_spike(double loss, const Trainer::Plan& plan);
   [[nodiscard]] bool finished() const;
+  [[nodiscard]] std::int64_t batch_size() const;    // of the next iteration
+  [[nodiscard]] std::string progress_text() const;  // "iteration 7/100"
   [[nodiscard]] bool validation_due() const;
   void validate();
-  bool evaluate_part(const char* name, const GptDataset& data);
+  bool evaluate_part(const char* name, const BlendedData& data);
   // Whether there will be a chance to save again.
   enum class Chance { kMore, kLast };
   // Waits for a save in flight and saves this iteration, unless it is saved; kMore lets the file be
@@ -72,7 +78,9 @@ class TrainingRun {
   std::int64_t failed_iteration_ = -1;  // whose save failed last
   std::int64_t failed_saves_ = 0;       // in turn
   std::int64_t progress_shown_ = 0;     // milliseconds of the steady clock
-  std::unique_ptr<RunSaver> saver_;     // null without --save; the last member: it ends first
+  std::vector<SamplePlace> places_;     // of the latest step's samples
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  std::unique_ptr<RunSaver> saver_;  // null without --save; the last member: it ends first
 };
 
 }  // namespace mt

@@ -12,6 +12,7 @@
 #include <limits>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -69,9 +70,12 @@ void resume(TrainingStart& start, const Options& given) {
                         " in a checkpoint of iteration ", reader.iteration()));
   }
   resume_options(start.state, where, given, start.options);
-  if (start.options.run.train_iters < start.state.iteration) {
-    throw UsageError(cat("--train-iters ", start.options.run.train_iters, ": checkpoint ", where,
-                         " has done ", start.state.iteration, " already"));
+  const RunLength& length = start.options.run.length;
+  const std::int64_t done = length.step(start.state.iteration, start.state.consumed_samples,
+                                        start.options.data.seq_length);
+  if (length.in_unit() < done) {
+    throw UsageError(cat("--train-", unit_name(length.unit()), " ", length.in_unit(),
+                         ": checkpoint ", where, " has done ", done, " already"));
   }
 }
 
@@ -138,15 +142,24 @@ void check_memory(const TrainOptions& options) {
                        " of memory are available"));
 }
 
-void check_data(const TrainingStart& start) {
-  const DataIdentity& stored = start.state.data;
-  const DataIdentity& found = start.data->identity();
-  if (stored == found) return;
-  throw DataError(cat(start.data->shard().path(), ": the training part has ", found.tokens,
-                      " tokens in ", found.documents, " documents, fingerprint ", found.fingerprint,
-                      ", but checkpoint ", start.checkpoint->directory(), " was trained on ",
-                      stored.tokens, " in ", stored.documents, ", ", stored.fingerprint,
-                      "; --finetune starts a new run from its weights"));
+// The shards of the command, with how far they were read.
+void take_sources(TrainingStart& start) {
+  std::vector<TrainingState::Source> sources;
+  const auto& identities = start.data->identities();
+  for (std::size_t i = 0; i < identities.size(); ++i) {
+    sources.push_back(
+        {.identity = identities[i], .weight = start.data->train().sources()[i].weight});
+  }
+  if (start.checkpoint && !start.options.run.finetune) {
+    std::string change;
+    try {
+      change = resume_sources(start.state.sources, start.checkpoint->directory(), sources);
+    } catch (const DataError& error) {
+      throw DataError(cat(start.data->shard().path(), ": ", error.what()));
+    }
+    if (!change.empty()) log_info(change);
+  }
+  start.state.sources = std::move(sources);
 }
 
 // A save that cannot work shall fail now and not in an hour. One fixed name, so that a process that
@@ -195,7 +208,8 @@ void prepare_folder(TrainingStart& start) {
 void fill_state(TrainingStart& start) {
   const TrainOptions& options = start.options;
   TrainingState& state = start.state;
-  state.train_iters = options.run.train_iters;
+  state.length = options.run.length;
+  state.ramp = options.run.ramp;
   state.global_batch_size = options.run.global_batch_size;
   state.seq_length = options.data.seq_length;
   state.seed = options.run.seed;
@@ -204,7 +218,6 @@ void fill_state(TrainingStart& start) {
   state.schedule = options.schedule;
   state.adam = options.adam;
   state.packing = options.data.packing;
-  state.data = start.data->identity();
 }
 
 }  // namespace
@@ -238,12 +251,12 @@ TrainingStart start_training(const TrainOptions& options, const Options& given) 
   if (!run.save.empty() && exists(run.save)) start.lock.emplace(run.save);
   find_weights(start);
   if (start.checkpoint && !run.finetune) resume(start, given);
-  start.options.run.check_sizes();
+  start.options.run.check_sizes(start.options.data.seq_length);
   if (!start.checkpoint || run.finetune) {
     if (start.options.schedule.lr <= 0) {
       throw UsageError(cat("--lr ", start.options.schedule.lr, ": must be given, above 0"));
     }
-    start.options.schedule.check(run.train_iters);
+    start.options.schedule.check(run.length.in_unit(), run.length.unit());
   }
   if (start.options.data.seq_length <= 0) {
     throw UsageError(
@@ -257,7 +270,7 @@ TrainingStart start_training(const TrainOptions& options, const Options& given) 
       given.given("split"));
   check_fit(start);
   check_memory(start.options);
-  if (start.checkpoint && !run.finetune) check_data(start);
+  take_sources(start);
   prepare_folder(start);
   fill_state(start);
   return start;

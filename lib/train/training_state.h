@@ -20,7 +20,8 @@ struct TrainingState {
   std::int64_t consumed_samples = 0;  // of the training part
   std::int64_t optimizer_steps = 0;   // since the moments were zero
   std::int64_t last_validation = 0;   // iteration of the last finished validation
-  std::int64_t train_iters = 0;
+  RunLength length;
+  BatchRamp ramp;
   std::int64_t global_batch_size = 0;
   std::int64_t seq_length = 0;
   std::int64_t seed = 0;
@@ -28,12 +29,31 @@ struct TrainingState {
   LrScheduleOptions schedule;  // resolved
   AdamOptions adam;
   PackingOptions packing;
-  DataIdentity data;
+  // How far each shard of the blend was read, in the order of the command line. Shards that a run
+  // has left stay with weight 0, so that one that comes back goes on where it was.
+  struct Source {
+    DataIdentity identity;
+    double weight = 1;
+    std::int64_t consumed = 0;  // samples
+    std::int64_t since = 0;     // of them, since the blend is what it is
+  };
+  std::vector<Source> sources;
 
   [[nodiscard]] Json to_json() const;
+  // The position in a blend whose sources are the first ones here.
+  [[nodiscard]] BlendPosition position(std::int64_t blend_sources) const;
+  void set_position(const BlendPosition& position);
   // Throws DataError naming `where` and the key.
   [[nodiscard]] static TrainingState from_json(const Json& json, const std::string& where);
 };
+
+// Brings the shards of a command and those of a checkpoint together: one that both have goes on
+// where it was, a new one starts at its beginning. With other weights or other shards the
+// proportions hold from here on. Returns what changed, for the log, or "". Throws DataError if not
+// one shard is the same.
+[[nodiscard]] std::string resume_sources(const std::vector<TrainingState::Source>& stored,
+                                         const std::string& where,
+                                         std::vector<TrainingState::Source>& wished);
 
 // Options that were not given are taken from `stored`; those that were given must agree with it
 // (UsageError naming the option), unless --override-opt_param-scheduler lets the ones of schedule,
