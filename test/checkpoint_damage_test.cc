@@ -234,4 +234,29 @@ TEST_F(DamagedCheckpoint, refuses_boxes_that_overlap_or_leave_a_gap) {
   EXPECT_THROW(static_cast<void>(mt::Manifest::parse(lies.text(), "m")), DataError);
 }
 
+// Columns, each of which has all rows: every box meets the rows of every other.
+TEST_F(DamagedCheckpoint, many_hostile_boxes_are_checked_in_little_time) {
+  mt::Manifest lies;
+  lies.model = mt::Json::object();
+  mt::StoredTensor& tensor = lies.tensors["t"];
+  constexpr std::int64_t kColumns = 65536;
+  tensor.shape = {3, kColumns};
+  lies.files["f"] = {12 * kColumns, {}};
+  for (std::int64_t i = 0; i < kColumns; ++i) {
+    tensor.boxes.push_back({"f", {0, i}, {3, 1}, static_cast<std::uint64_t>(12 * i), 12, {}});
+  }
+  EXPECT_NO_THROW(static_cast<void>(mt::Manifest::parse(lies.text(), "m")));
+  tensor.boxes.back().offset[1] = 0;  // a hole, and an overlap
+  EXPECT_THROW(static_cast<void>(mt::Manifest::parse(lies.text(), "m")), DataError);
+}
+
+TEST_F(DamagedCheckpoint, a_tokenizer_digest_is_hexadecimal) {
+  mt::Manifest lies = manifest("a");
+  EXPECT_NO_THROW(static_cast<void>(mt::Manifest::parse(lies.text(), "m")));
+  for (const char* digest : {"abc", "../../../../../../../../../../x/", "\x1b[31m"}) {
+    lies.tokenizer_digest = digest;
+    EXPECT_THROW(static_cast<void>(mt::Manifest::parse(lies.text(), "m")), DataError) << digest;
+  }
+}
+
 }  // namespace

@@ -1,6 +1,8 @@
 #include "ckpt/manifest.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <limits>
 #include <string_view>
 
@@ -13,7 +15,8 @@ namespace {
 constexpr const char* kFormat = "mt-checkpoint";
 constexpr std::int64_t kVersion = 1;
 constexpr std::size_t kMostDims = 8;
-constexpr std::size_t kMostBoxes = 65536;  // of one tensor
+constexpr std::size_t kMostBoxes = 65536;                   // of one tensor
+constexpr std::size_t kMostCorners = std::size_t{1} << 20;  // of the boxes of one tensor
 constexpr std::size_t kLongestName = 255;
 constexpr std::string_view kHashKey = "\"manifest_xxh3_128\":\"";
 constexpr std::size_t kHashDigits = 32;
@@ -142,6 +145,58 @@ bool overlap(const StoredBox& a, const StoredBox& b) {
   return true;
 }
 
+// A corner of a box, and its sign: that of the lowest is 1 and changes along each edge.
+struct Corner {
+  std::array<std::int64_t, kMostDims> at{};
+  int sign = 1;
+};
+
+void add_corners(const Shape& offset, const Shape& extent, int sign, std::vector<Corner>& out) {
+  for (unsigned upper = 0; upper < 1U << offset.size(); ++upper) {
+    Corner corner{{}, std::popcount(upper) % 2 == 0 ? sign : -sign};
+    for (std::size_t d = 0; d < offset.size(); ++d) {
+      corner.at[d] = offset[d] + ((upper >> d & 1U) != 0 ? extent[d] : 0);
+    }
+    out.push_back(corner);
+  }
+}
+
+// True if each element lies in exactly one box. How many boxes an element lies in is the sum of the
+// signed corners below it in every dimension, so two sets of boxes count alike just if their
+// corners do, wherever they are. n log n, whatever the boxes are.
+bool corners_cancel(const Shape& shape, const std::vector<const StoredBox*>& boxes) {
+  std::vector<Corner> corners;
+  corners.reserve((boxes.size() + 1) << shape.size());
+  add_corners(Shape(shape.size(), 0), shape, -1, corners);
+  for (const StoredBox* box : boxes) add_corners(box->offset, box->extent, 1, corners);
+  std::sort(corners.begin(), corners.end(),
+            [](const Corner& a, const Corner& b) { return a.at < b.at; });
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < corners.size(); ++i) {
+    sum += corners[i].sign;
+    const bool last = i + 1 == corners.size() || corners[i + 1].at != corners[i].at;
+    if (last && sum != 0) return false;
+    if (last) sum = 0;
+  }
+  return true;
+}
+
+// Names two boxes that overlap if they are soon found.
+[[noreturn]] void refuse_overlap(const std::vector<const StoredBox*>& boxes,
+                                 const std::string& where) {
+  constexpr std::size_t kMostTries = std::size_t{1} << 22;
+  std::size_t tries = 0;
+  for (std::size_t i = 0; i < boxes.size(); ++i) {
+    for (std::size_t j = i + 1; j < boxes.size() && tries < kMostTries; ++j, ++tries) {
+      if (overlap(*boxes[i], *boxes[j])) {
+        throw DataError(cat(where, ": the boxes at ", shape_text(boxes[i]->offset), " and ",
+                            shape_text(boxes[j]->offset), " overlap"));
+      }
+    }
+  }
+  throw DataError(cat(where, ": some of its ", boxes.size(), " boxes overlap"));
+}
+
 // Each element of the tensor lies in exactly one box.
 void check_cover(const StoredTensor& tensor, const std::string& where) {
   const std::uint64_t bytes = checked_bytes(tensor.shape, tensor.dtype, where);
@@ -156,25 +211,13 @@ void check_cover(const StoredTensor& tensor, const std::string& where) {
   }
   std::vector<const StoredBox*> boxes;
   for (const StoredBox& box : tensor.boxes) {
-    if (box.bytes > 0) {
-      boxes.push_back(&box);
-    }
+    if (box.bytes > 0) boxes.push_back(&box);
   }
-  std::sort(boxes.begin(), boxes.end(),
-            [](const auto* a, const auto* b) { return a->offset < b->offset; });
-  for (std::size_t i = 0; i < boxes.size(); ++i) {
-    // Boxes that begin behind the end of this one's rows cannot meet it.
-    for (std::size_t j = i + 1; j < boxes.size(); ++j) {
-      if (!tensor.shape.empty() &&
-          boxes[j]->offset[0] >= boxes[i]->offset[0] + boxes[i]->extent[0]) {
-        break;
-      }
-      if (overlap(*boxes[i], *boxes[j])) {
-        throw DataError(cat(where, ": the boxes at ", shape_text(boxes[i]->offset), " and ",
-                            shape_text(boxes[j]->offset), " overlap"));
-      }
-    }
+  if (boxes.size() > kMostCorners >> tensor.shape.size()) {
+    throw DataError(cat(where, ": expected at most ", kMostCorners >> tensor.shape.size(),
+                        " boxes of ", tensor.shape.size(), " dimensions, found ", boxes.size()));
   }
+  if (boxes.size() > 1 && !corners_cancel(tensor.shape, boxes)) refuse_overlap(boxes, where);
 }
 
 StoredTensor read_tensor(const Json& json, const std::string& where) {
@@ -323,6 +366,9 @@ Manifest Manifest::parse(const std::string& text, const std::string& where) {
     manifest.training = *training;
   }
   manifest.tokenizer_digest = json_string(json, "tokenizer_digest", where);
+  if (!manifest.tokenizer_digest.empty()) {
+    static_cast<void>(from_hex(manifest.tokenizer_digest, cat(where, ": tokenizer_digest")));
+  }
   for (const auto& [name, file] : at(json, "files", Json::value_t::object, where).items()) {
     check_file_name(name, cat(where, ": files"));
     const std::string here = cat(where, ": files: ", name);
