@@ -16,3 +16,14 @@ endforeach()
 # Not a test: generation beside the bandwidth of memory; see the file.
 add_executable(decode_bench bench/decode_bench.cc)
 target_link_libraries(decode_bench PRIVATE mt_flags mt_model)
+
+# The choice of a token: a bench, and its digest and instructions as a test.
+add_executable(sampling_bench bench/sampling_bench.cc)
+target_link_libraries(sampling_bench PRIVATE mt_flags mt_infer)
+# As released: other builds have other instructions.
+if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT MT_SANITIZE)
+  string(REGEX MATCH "^[0-9]+" compiler_version "${CMAKE_CXX_COMPILER_VERSION}")
+  mt_script(instructions_sampling LABEL check FILE check/instructions.sh
+    ARGUMENTS "${CMAKE_CXX_COMPILER_ID}-${compiler_version}" sampling "mt::Sampler::candidates*,mt::log_probability*"
+      $<TARGET_FILE:sampling_bench>)
+endif()

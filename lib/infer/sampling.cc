@@ -6,6 +6,8 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "base/philox.h"
@@ -13,56 +15,36 @@
 namespace mt {
 namespace {
 
-constexpr double kLn2High = 0x1.62e42fee00000p-1, kLn2Low = 0x1.a39ef35793c76p-33;
-constexpr double kSmallest = -700;  // e^x below is 0: no sum of probabilities sees it
-
-double power_of_two(int n) {
-  return std::bit_cast<double>(static_cast<std::uint64_t>(n + 1023) << 52);
+float largest_of(const float* scores, std::size_t n) {
+  // Several at a time: comparisons one after the other would wait for each other.
+  constexpr std::size_t kLanes = 16;
+  float most[kLanes];
+  std::fill(most, most + kLanes, scores[0]);
+  std::size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (std::size_t j = 0; j < kLanes; ++j) {
+      most[j] = scores[i + j] > most[j] ? scores[i + j] : most[j];
+    }
+  }
+  for (; i < n; ++i) most[0] = std::max(most[0], scores[i]);
+  return *std::max_element(most, most + kLanes);
 }
 
-// By falling score, equal ones by rising id.
-class Before {
- public:
-  explicit Before(const std::vector<float>& scores) : scores_(scores) {}
-  bool operator()(std::int32_t a, std::int32_t b) const {
-    const float x = scores_[static_cast<std::size_t>(a)], y = scores_[static_cast<std::size_t>(b)];
-    return x > y || (x == y && a < b);
-  }
+// Added one after the other, as the definition of a probability has it.
+double sum_of(const std::vector<double>& weights) {
+  double sum = 0;
+  for (const double weight : weights) sum += weight;
+  return sum;
+}
 
- private:
-  const std::vector<float>& scores_;
-};
+// A word that rises as a score falls; equal scores, the zeros of both signs among them, have equal
+// words.
+std::uint32_t falling(float score) {
+  const auto bits = std::bit_cast<std::uint32_t>(score + 0.0F);
+  return bits >> 31 != 0 ? bits : ~bits & 0x7FFFFFFFU;
+}
 
 }  // namespace
-
-double exp_of(double x) {
-  if (x < kSmallest) return 0;
-  // x = n ln 2 + r; the Taylor series of e^r for |r| <= ln 2 / 2.
-  constexpr double kRound = 0x1.8p52;
-  const double n = (x * 0x1.71547652b82fep0 + kRound) - kRound;
-  const double r = (x - n * kLn2High) - n * kLn2Low;
-  double y = 1.0 / 6227020800;  // 1 / 13!
-  constexpr std::array<double, 13> kFactorials{
-      479001600, 39916800, 3628800, 362880, 40320, 5040, 720, 120, 24, 6, 2, 1, 1};
-  for (const double factorial : kFactorials) y = y * r + 1 / factorial;
-  return y * power_of_two(static_cast<int>(n));
-}
-
-double log_of(double x) {
-  // x = 2^n m with m in [sqrt(1/2), sqrt(2)); ln m = 2 atanh(s), s = (m - 1) / (m + 1).
-  const auto bits = std::bit_cast<std::uint64_t>(x);
-  int n = static_cast<int>(bits >> 52) - 1023;
-  double m =
-      std::bit_cast<double>((bits & ((std::uint64_t{1} << 52) - 1)) | (std::uint64_t{1023} << 52));
-  if (m > 1.4142135623730951) {
-    m /= 2;
-    ++n;
-  }
-  const double s = (m - 1) / (m + 1), s2 = s * s;
-  double y = 0;
-  for (int k = 23; k >= 3; k -= 2) y = (y + 1.0 / k) * s2;
-  return n * kLn2High + (n * kLn2Low + 2 * (s + s * y));
-}
 
 void SamplingOptions::add_to(Options& options) {
   options.add("greedy", &greedy, "take the most likely token each time, the lowest id of equals");
@@ -123,9 +105,15 @@ void Sampler::penalise(std::int64_t n, const std::vector<std::int32_t>& history,
   }
 }
 
-// Leaves in kept_ the ids that are not below the k-th largest score.
+// Leaves in kept_ the ids that are not below the k-th largest score, rising.
 void Sampler::keep_top_k(std::int64_t k) {
+  constexpr std::int64_t kFew = 500;
   const auto more = std::greater<>();  // the heap's front is its smallest
+  if (k > kFew) {
+    heap_ = scores_;
+    std::nth_element(heap_.begin(), heap_.begin() + (k - 1), heap_.end(), more);
+    return keep_from(heap_[static_cast<std::size_t>(k - 1)]);
+  }
   heap_.assign(scores_.begin(), scores_.begin() + k);
   std::make_heap(heap_.begin(), heap_.end(), more);
   for (auto score = scores_.begin() + k; score != scores_.end(); ++score) {
@@ -134,36 +122,83 @@ void Sampler::keep_top_k(std::int64_t k) {
     heap_.back() = *score;
     std::push_heap(heap_.begin(), heap_.end(), more);
   }
+  keep_from(heap_.front());
+}
+
+void Sampler::keep_from(float smallest) {
   kept_.clear();
   for (std::size_t id = 0; id < scores_.size(); ++id) {
-    if (scores_[id] >= heap_.front()) kept_.push_back(static_cast<std::int32_t>(id));
+    if (scores_[id] >= smallest) kept_.push_back(static_cast<std::int32_t>(id));
   }
 }
 
-// kept_ are all that may come; leaves the most likely ones, in order.
-void Sampler::keep_top_p(double p) {
-  const Before before(scores_);
-  const auto after = [&](std::int32_t a, std::int32_t b) { return before(b, a); };
-  float largest = -std::numeric_limits<float>::infinity();
-  for (const std::int32_t id : kept_) {
-    largest = std::max(largest, scores_[static_cast<std::size_t>(id)]);
+// Orders kept_, which rise, by falling score and equal ones by rising id: digits from the lowest to
+// the highest, each in the order of the one before.
+void Sampler::sort_kept() {
+  in_order_ = false;
+  constexpr int kDigit = 11;
+  constexpr std::size_t kValues = std::size_t{1} << kDigit;
+  keys_.resize(kept_.size());
+  other_keys_.resize(kept_.size());
+  std::array<std::array<std::uint32_t, kValues>, 3> place{};
+  for (std::size_t i = 0; i < kept_.size(); ++i) {
+    const std::uint32_t word = falling(scores_[static_cast<std::size_t>(kept_[i])]);
+    keys_[i] = std::uint64_t{word} << 32 | static_cast<std::uint32_t>(kept_[i]);
+    for (std::size_t d = 0; d < place.size(); ++d) ++place[d][word >> (kDigit * d) & (kValues - 1)];
   }
-  const auto weight = [&](std::int32_t id) {
-    return exp_of(static_cast<double>(scores_[static_cast<std::size_t>(id)]) -
-                  static_cast<double>(largest));
+  for (std::size_t d = 0; d < place.size(); ++d) {
+    std::uint32_t before = 0;
+    for (std::uint32_t& count : place[d]) before += std::exchange(count, before);
+    std::uint32_t* const next = place[d].data();
+    std::uint64_t* const sorted = other_keys_.data();
+    for (const std::uint64_t key : keys_) {
+      sorted[next[key >> (32 + kDigit * d) & (kValues - 1)]++] = key;
+    }
+    keys_.swap(other_keys_);
+  }
+  for (std::size_t i = 0; i < kept_.size(); ++i) {
+    kept_[i] = static_cast<std::int32_t>(keys_[i] & 0xFFFFFFFFU);
+  }
+}
+
+// weights_ become those of kept_, whose largest score is `largest`.
+void Sampler::weigh_kept(float largest) {
+  weights_.resize(kept_.size());
+  const float* of = scores_.data();
+  if (kept_.size() < scores_.size() || !in_order_) {
+    kept_scores_.resize(kept_.size());
+    std::transform(kept_.begin(), kept_.end(), kept_scores_.begin(),
+                   [of](std::int32_t id) { return of[id]; });
+    of = kept_scores_.data();
+  }
+  exps_below(of, kept_.size(), static_cast<double>(largest), weights_.data());
+}
+
+// kept_ are all that may come, with their weights_; leaves the most likely ones, in order, that
+// have p of `total` together.
+void Sampler::keep_top_p(double p, double total, float largest) {
+  // By sixteenths below the largest: what lies beyond more than enough needs no order. A sum in
+  // another order differs by far less than the margin.
+  constexpr double kMargin = 1e-9;
+  std::array<double, 512> part{};
+  const auto part_of = [&, scores = scores_.data()](std::int32_t id) {
+    const float below = (largest - scores[id]) * 16;
+    return below < static_cast<float>(part.size() - 1) ? static_cast<std::size_t>(below)
+                                                       : part.size() - 1;
   };
-  double total = 0;
-  for (const std::int32_t id : kept_) total += weight(id);
-  std::make_heap(kept_.begin(), kept_.end(), after);
-  double sum = 0;
-  auto end = kept_.end();
-  while (end != kept_.begin() && sum < p * total) {
-    std::pop_heap(kept_.begin(), end, after);
-    --end;
-    sum += weight(*end);
+  const double* weight = weights_.data();
+  for (const std::int32_t id : kept_) part[part_of(id)] += *weight++;
+  std::size_t parts = 0;
+  for (double sum = 0; parts < part.size() && sum < p * total * (1 + kMargin); ++parts) {
+    sum += part[parts];
   }
-  kept_.erase(kept_.begin(), end);
-  std::reverse(kept_.begin(), kept_.end());
+  std::erase_if(kept_, [&](std::int32_t id) { return part_of(id) >= parts; });
+  sort_kept();
+  weigh_kept(largest);
+  std::size_t count = 0;
+  for (double sum = 0; count < kept_.size() && sum < p * total; ++count) sum += weights_[count];
+  kept_.resize(count);
+  weights_.resize(count);
 }
 
 const std::vector<Candidate>& Sampler::candidates(const float* logits, std::int64_t n,
@@ -182,36 +217,28 @@ const std::vector<Candidate>& Sampler::candidates(const float* logits, std::int6
     for (float& score : scores_) score /= temperature;
   }
   // A temperature near 0 may leave the range of a float: the largest are infinite then, and equal.
+  constexpr float kLargest = std::numeric_limits<float>::max();
   for (float& score : scores_) {
-    score =
-        std::clamp(score, std::numeric_limits<float>::lowest(), std::numeric_limits<float>::max());
+    const float at_most = score > kLargest ? kLargest : score;
+    score = at_most < -kLargest ? -kLargest : at_most;
   }
   const bool few = options.top_k > 0 && options.top_k < n;
   if (few) {
     keep_top_k(options.top_k);
   } else {
+    in_order_ = true;
     kept_.resize(static_cast<std::size_t>(n));
-    for (std::size_t i = 0; i < kept_.size(); ++i) kept_[i] = static_cast<std::int32_t>(i);
+    std::iota(kept_.begin(), kept_.end(), 0);
   }
-  if (options.top_p > 0 && options.top_p < 1) {
-    keep_top_p(options.top_p);
-  } else if (few) {
-    std::sort(kept_.begin(), kept_.end(), Before(scores_));
-  }
-  float largest = -std::numeric_limits<float>::infinity();
-  for (const std::int32_t id : kept_) {
-    largest = std::max(largest, scores_[static_cast<std::size_t>(id)]);
-  }
-  weights_.clear();
-  double total = 0;
-  for (const std::int32_t id : kept_) {
-    weights_.push_back(exp_of(static_cast<double>(scores_[static_cast<std::size_t>(id)]) -
-                              static_cast<double>(largest)));
-    total += weights_.back();
-  }
-  for (std::size_t i = 0; i < kept_.size(); ++i) {
-    candidates_.push_back({kept_[i], weights_[i] / total});
-  }
+  const bool nucleus = options.top_p > 0 && options.top_p < 1;
+  if (few && !nucleus) sort_kept();
+  // No filter leaves out the largest.
+  const float largest = largest_of(scores_.data(), scores_.size());
+  weigh_kept(largest);
+  if (nucleus) keep_top_p(options.top_p, sum_of(weights_), largest);
+  const double total = sum_of(weights_);
+  candidates_.resize(kept_.size());
+  for (std::size_t i = 0; i < kept_.size(); ++i) candidates_[i] = {kept_[i], weights_[i] / total};
   return candidates_;
 }
 
@@ -244,9 +271,15 @@ std::int32_t Sampler::next(const float* logits, std::int64_t n,
 }
 
 double log_probability(const float* logits, std::int64_t n, std::int32_t token) {
-  const auto largest = static_cast<double>(*std::max_element(logits, logits + n));
+  const auto count = static_cast<std::size_t>(n);
+  const auto largest = static_cast<double>(largest_of(logits, count));
+  std::array<double, 512> weights{};
   double sum = 0;
-  for (std::int64_t i = 0; i < n; ++i) sum += exp_of(static_cast<double>(logits[i]) - largest);
+  for (std::size_t begin = 0; begin < count; begin += weights.size()) {
+    const std::size_t some = std::min(weights.size(), count - begin);
+    exps_below(logits + begin, some, largest, weights.data());
+    for (std::size_t i = 0; i < some; ++i) sum += weights[i];
+  }
   return static_cast<double>(logits[token]) - largest - log_of(sum);
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/json.h"
 #include "base/options.h"
+#include "infer/exp_log.h"
 
 namespace mt {
 
@@ -54,11 +55,16 @@ class Sampler {
  private:
   void penalise(std::int64_t n, const std::vector<std::int32_t>& history, float penalty);
   void keep_top_k(std::int64_t k);
-  void keep_top_p(double p);
+  void keep_from(float smallest);
+  void sort_kept();
+  void weigh_kept(float largest);
+  void keep_top_p(double p, double total, float largest);
 
   std::vector<float> scores_;
   std::vector<std::int32_t> kept_;  // ids
-  std::vector<float> heap_;
+  bool in_order_ = false;           // whether they rise
+  std::vector<float> heap_, kept_scores_;
+  std::vector<std::uint64_t> keys_, other_keys_;
   std::vector<double> weights_;
   std::vector<Candidate> candidates_;
 };
@@ -71,10 +77,5 @@ class Sampler {
 
 // log softmax(logits)[token], without any of the settings.
 [[nodiscard]] double log_probability(const float* logits, std::int64_t n, std::int32_t token);
-
-// e^x for x <= 0 and ln(x) for x >= 1, within 2 units in the last place, in a fixed sequence of
-// additions, multiplications and divisions.
-[[nodiscard]] double exp_of(double x);
-[[nodiscard]] double log_of(double x);
 
 }  // namespace mt
