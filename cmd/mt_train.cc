@@ -1,21 +1,72 @@
 // mt-train: token shards to checkpoints.
+#include <iostream>
 #include <memory>
+#include <string>
 #include <utility>
 
+#include "base/json.h"
 #include "base/signals.h"
+#include "base/threads.h"
 #include "cmd/run_main.h"
 #include "comm/communicator.h"
 #include "tensor/tensor.h"
+#include "train/step_products.h"
 #include "train/training_run.h"
 #include "train/training_start.h"
 
 namespace {
+
+// What the products of a micro-batch take, a line each, and totals.
+void bench_gemm(const mt::TrainOptions& options, mt::Pool& pool) {
+  const auto list =
+      mt::step_products(options.model, options.run.micro_batch_size, options.data.seq_length);
+  const mt::ProductRunner runner(list, pool);
+  constexpr int kRounds = 5;
+  const auto line = [](mt::Json json, double seconds, double operations) {
+    json["seconds"] = seconds;
+    json["gflops"] = operations / seconds * 1e-9;
+    std::cout << mt::json_line(json) << "\n" << std::flush;
+  };
+  struct Total {
+    double seconds = 0, operations = 0;
+  } forward, step;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const mt::StepProduct& p = list[i];
+    constexpr const char* kKinds[] = {"NT", "NN", "TN"};
+    const double seconds = runner.seconds(i, kRounds);
+    line({{"product", p.name},
+          {"pass", p.forward ? "forward" : "backward"},
+          {"kind", kKinds[static_cast<int>(p.kind)]},
+          {"m", p.m},
+          {"n", p.n},
+          {"k", p.k},
+          {"batch", p.batch},
+          {"count", p.count},
+          {"share", p.share}},
+         seconds, p.operations());
+    for (Total* total : {&step, p.forward ? &forward : nullptr}) {
+      if (total == nullptr) continue;
+      total->seconds += seconds;
+      total->operations += p.operations();
+    }
+  }
+  const std::string set = pool.device().kernels->name;
+  const auto total = [&](const char* name, const Total& t) {
+    line({{"total", name}, {"kernels", set}, {"threads", mt::threads()}}, t.seconds, t.operations);
+  };
+  total("forward", forward);
+  total("step", step);
+}
 
 int run(const mt::TrainOptions& options, const mt::Options& given, const mt::RunContext& context) {
   const mt::StopSignals signals;
   mt::TrainingStart start = mt::start_training(options, given);
   const auto world = mt::make_single_communicator();
   mt::Pool pool(mt::cpu_device(context.cpu_set, context.threads));
+  if (options.run.bench_gemm) {
+    bench_gemm(start.options, pool);
+    return 0;
+  }
   mt::TrainingRun training(std::move(start), *world, pool, [&] { return signals.requested(); });
   return training.run();
 }

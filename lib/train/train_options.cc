@@ -113,6 +113,10 @@ void RunOptions::add_to(Options& options) {
               "on resuming, options of schedule and optimizer win over those of the checkpoint");
   options.add("use-checkpoint-opt-param-scheduler", &use_checkpoint_opt_param_scheduler,
               "on resuming, those of the checkpoint win, whatever is given");
+  options.section("Measurement");
+  options.add(
+      "bench-gemm", &bench_gemm,
+      "instead of training, time the products of a micro-batch alone: JSON lines on stdout");
 }
 
 void RunOptions::check_options() const {

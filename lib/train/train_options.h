@@ -56,6 +56,7 @@ struct RunOptions {
   bool finetune = false;
   bool override_opt_param_scheduler = false;
   bool use_checkpoint_opt_param_scheduler = false;
+  bool bench_gemm = false;  // time the products of a step instead of training
 
   void add_to(Options& options);
   // What the command line alone decides. Throws UsageError.

@@ -187,7 +187,6 @@ void probe_folder(const std::string& save) {
 
 void prepare_folder(TrainingStart& start) {
   const std::string& save = start.options.run.save;
-  if (save.empty()) return;
   if (!start.lock) {
     make_directories(save);
     start.lock.emplace(save);
@@ -248,7 +247,8 @@ TrainingStart start_training(const TrainOptions& options, const Options& given) 
   run.check_options();
   options.adam.check();
   // Before the checkpoint is chosen, so that no other job adds one behind our back.
-  if (!run.save.empty() && exists(run.save)) start.lock.emplace(run.save);
+  const bool saves = !run.save.empty() && !run.bench_gemm;
+  if (saves && exists(run.save)) start.lock.emplace(run.save);
   find_weights(start);
   if (start.checkpoint && !run.finetune) resume(start, given);
   start.options.run.check_sizes(start.options.data.seq_length);
@@ -271,7 +271,7 @@ TrainingStart start_training(const TrainOptions& options, const Options& given) 
   check_fit(start);
   check_memory(start.options);
   take_sources(start);
-  prepare_folder(start);
+  if (saves) prepare_folder(start);
   fill_state(start);
   return start;
 }

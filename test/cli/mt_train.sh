@@ -67,6 +67,14 @@ for how in '' --async-save; do
   [ -z "$(ls -A limits | grep -v '^.lock$')" ] || fail "left by saves that failed: $(ls -A limits)"
 done
 
+# The products of a micro-batch of 4 x 32 tokens: 5 layers with 3 each and 5 of attention, and two totals of exact counts.
+expect 0 '' "${train[@]}" --bench-gemm --save unborn --load unborn
+[ ! -e unborn ] || fail "--bench-gemm made the folder of --save"
+[ "$(grep -c '"product"' out)" -eq 20 ] || fail "$(grep -c '"product"' out) products: $(cat out)"
+[ "$(grep -c '"total":"\(forward\|step\)".*"threads":2.*"seconds":.*"gflops":' out)" -eq 2 ] || fail "totals: $(cat out)"
+grep -q '"product":"query_key_value","pass":"forward","kind":"NT","m":128,"n":96,"k":32,"batch":1,"count":2,' out ||
+  fail "the first product: $(head -1 out)"
+
 # What exists.
 expect 2 'whole.*iteration 12' "${train[@]}" --save whole
 expect 2 'whole.jsonl' "${train[@]}" --save fresh --metrics whole.jsonl
