@@ -1,4 +1,5 @@
 # Training: the trainer, mt-train, and how well a model learns.
+mt_test(training_length LABEL unit LIBS mt_train TIMEOUT 600)
 mt_test(blend LABEL unit LIBS mt_data)
 mt_test(trainer LABEL unit LIBS mt_train TIMEOUT 600)
 mt_test(training_start LABEL unit LIBS mt_train)

@@ -2,6 +2,8 @@
 // the run that they lead to.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -161,5 +163,27 @@ inline std::map<std::string, std::string> directory_bytes(const std::string& dir
   }
   return bytes;
 }
+
+// A shard of 40 documents in a folder of its own, and what jobs on it write.
+class Training : public ::testing::Test {
+ protected:
+  void SetUp() override { write_shard(scratch_ / "data.h5", 40); }
+
+  [[nodiscard]] Words base() const {
+    return small_model() + small_run() + Words{"--data-path", scratch_ / "data.h5"};
+  }
+  [[nodiscard]] Words saving(const std::string& name) const {
+    return {"--save",        scratch_ / name, "--load",
+            scratch_ / name, "--metrics",     scratch_ / (name + ".jsonl")};
+  }
+  [[nodiscard]] std::vector<Json> metrics(const std::string& name) const {
+    return read_metrics(scratch_ / (name + ".jsonl"));
+  }
+  [[nodiscard]] std::string last(const std::string& name, int iteration = 12) const {
+    return iteration_directory(scratch_ / name, iteration);
+  }
+
+  Scratch scratch_;
+};
 
 }  // namespace mt::testing

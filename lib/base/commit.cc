@@ -141,6 +141,7 @@ bool is_temporary(const std::string& name, const std::string& begin) {
 // Removes what dead jobs left of this target. What cannot be removed is left alone.
 void sweep(const Place& place) {
   const std::string begin = cat(".", place.name.substr(0, kLongest), ".tmp.");
+  if (!exists(place.directory)) return;  // said with the file's name when it is made
   for (const std::string& name : names_in(place.directory)) {
     if (!is_temporary(name, begin)) continue;
     const std::string path = join({place.directory, name});

@@ -13,7 +13,8 @@ expect 2 'seq-length 33.*max-position-embeddings 32' "${train[@]}" --seq-length 
 expect 2 'GiB' "${train[@]}" --hidden-size 100000 --num-layers 1000 --save refused
 expect 2 'validation' "${train[@]}" --split 1,0,0 --save refused
 expect 2 'precision' "${train[@]}" --bf16 --save refused
-expect 2 'data-path.*4 words' "${train[@]}" --data-path 0.5 data.h5 0.5 data.h5 --save refused
+expect 2 'data-path.*3 words' "${train[@]}" --data-path 0.5 data.h5 0.5 --save refused
+expect 2 'same documents' "${train[@]}" --data-path 0.5 data.h5 0.5 data.h5 --save refused
 expect 4 'none.h5' "${train[@]}" --data-path none.h5 --save refused
 expect 4 'none' "${train[@]}" --load none --save refused
 expect 3 'docs.jsonl' "${train[@]}" --data-path docs.jsonl --save refused
