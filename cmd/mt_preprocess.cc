@@ -1,4 +1,4 @@
-// mt-preprocess: JSON lines -> a token shard.
+// mt-preprocess: JSON lines or plain texts -> a token shard.
 #include <iostream>
 #include <string>
 #include <thread>
@@ -11,6 +11,7 @@
 #include "cmd/run_main.h"
 #include "data/preprocess.h"
 #include "data/token_shard.h"
+#include "io/input_list.h"
 
 namespace {
 
@@ -18,7 +19,7 @@ struct Settings {
   std::vector<std::string> inputs;
   std::string json_keys = "text";
   std::string output_prefix;
-  bool force = false, append_eod = false, strict = false, json = false;
+  bool plain = false, force = false, append_eod = false, strict = false, json = false;
   std::string tokenizer_type = "GPT2BPETokenizer";
   std::string vocab_file, merge_file;
   std::int64_t workers = 0, log_interval = 100000;
@@ -26,7 +27,10 @@ struct Settings {
   void add_to(mt::Options& options) {
     options.section("Input");
     options.add("input", &inputs, "FILE",
-                "JSON lines, plain, zstd or gzip; several are read in this order; - is stdin");
+                "JSON lines, as they are or compressed by zstd or gzip; several are read in this "
+                "order; a folder stands for the files below it, a quoted pattern for those that "
+                "match; - is stdin");
+    options.add("plain", &plain, "each input is a plain text and becomes one document");
     options.add("json-keys", &json_keys, "KEY", "the key of the text in each object");
     options.add("strict", &strict, "stop at the first bad line instead of passing over it");
     options.section("Output");
@@ -70,13 +74,30 @@ struct Settings {
   }
 
   [[nodiscard]] std::string path() const { return output_prefix + ".h5"; }
+  // Of the files that are taken from a folder.
+  [[nodiscard]] std::vector<std::string> input_endings() const {
+    const std::string kind = plain ? ".txt" : ".jsonl";
+    return {kind, kind + ".gz", kind + ".zst"};
+  }
 };
 
 std::unique_ptr<mt::Tokenizer> load_tokenizer(const Settings& settings) {
   constexpr std::uint64_t kLimit = std::uint64_t{256} << 20;
   return mt::make_bpe_tokenizer(
       {mt::read_file(settings.vocab_file, kLimit), mt::read_file(settings.merge_file, kLimit)},
-      mt::printable(settings.vocab_file));
+      mt::TokenizerNames{mt::printable(settings.vocab_file), mt::printable(settings.merge_file)});
+}
+
+// What determines the shard's content beside input and tokenizer.
+std::vector<std::pair<std::string, std::string>> content_options(const Settings& settings) {
+  std::vector<std::pair<std::string, std::string>> options = {
+      {"append-eod", settings.append_eod ? "true" : "false"}};
+  if (settings.plain) {
+    options.emplace_back("plain", "true");
+  } else {
+    options.emplace_back("json-keys", settings.json_keys);
+  }
+  return options;
 }
 
 int worker_count(std::int64_t wanted, int threads) {
@@ -88,7 +109,8 @@ int worker_count(std::int64_t wanted, int threads) {
 void log_summary(const mt::PreprocessCounts& c, const std::string& path) {
   mt::log_info(mt::cat("wrote ", mt::printable(path), ": ", c.documents, " documents (", c.empty,
                        " empty), ", c.tokens, " tokens, ", c.text_bytes, " bytes of text, from ",
-                       c.lines, " lines (", c.blank, " blank)"));
+                       c.inputs, c.inputs == 1 ? " input, " : " inputs, ", c.lines, " lines (",
+                       c.blank, " blank)"));
   if (c.bad() > 0) {
     mt::log_warning(mt::cat(c.bad(), " bad lines passed over: ", c.not_json, " not JSON, ",
                             c.not_object, " not an object, ", c.missing_key, " without the key, ",
@@ -102,6 +124,7 @@ void log_summary(const mt::PreprocessCounts& c, const std::string& path) {
 
 void print_summary(const mt::PreprocessCounts& c, const std::string& path) {
   std::cout << mt::json_line({{"path", path},
+                              {"inputs", c.inputs},
                               {"lines", c.lines},
                               {"blank", c.blank},
                               {"documents", c.documents},
@@ -122,14 +145,15 @@ int run(const Settings& settings, int threads) {
   if (!settings.force && mt::exists(settings.path())) {
     throw mt::UsageError(mt::cat(mt::printable(settings.path()), " exists; --force replaces it"));
   }
+  const std::vector<std::string> inputs =
+      mt::expand_inputs(settings.inputs, settings.input_endings());
   const auto tokenizer = load_tokenizer(settings);
-  mt::TokenShardWriter writer({.path = settings.path(),
-                               .replace = settings.force,
-                               .options = {{"append-eod", settings.append_eod ? "true" : "false"},
-                                           {"json-keys", settings.json_keys}}},
-                              *tokenizer);
+  mt::TokenShardWriter writer(
+      {.path = settings.path(), .replace = settings.force, .options = content_options(settings)},
+      *tokenizer);
   const mt::PreprocessCounts counts =
-      mt::preprocess({.inputs = settings.inputs,
+      mt::preprocess({.inputs = inputs,
+                      .plain = settings.plain,
                       .json_key = settings.json_keys,
                       .append_eod = settings.append_eod,
                       .strict = settings.strict,
@@ -150,8 +174,9 @@ int main(int argc, char** argv) try {
       {.name = "mt-preprocess",
        .usage = "--input FILE... --output-prefix PREFIX --vocab-file FILE --merge-file FILE "
                 "[OPTION...]",
-       .description = "Encodes the documents of JSON lines and writes them as a token shard, "
-                      "PREFIX.h5, that mt-train and mt-eval read.",
+       .description =
+           "Encodes the documents of JSON lines, or plain texts, and writes them as a token shard, "
+           "PREFIX.h5, that mt-train and mt-eval read.",
        .add_options = [&](mt::Options& options) { settings.add_to(options); },
        .run = [&](const mt::Options&,
                   const mt::RunContext& context) { return run(settings, context.threads); }},

@@ -75,7 +75,7 @@ std::unique_ptr<Tokenizer> TokenizerOptions::open() const {
   }
   return make_bpe_tokenizer(
       {read_file(vocab_file, kTokenizerFileLimit), read_file(merge_file, kTokenizerFileLimit)},
-      cat(vocab_file, ", ", merge_file));
+      TokenizerNames{printable(vocab_file), printable(merge_file)});
 }
 
 LoadedModel load_model(const std::string& path, const TokenizerOptions& tokenizer,

@@ -1,9 +1,12 @@
 #include "data/preprocess.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -29,6 +32,9 @@ struct Batch {
   std::string bytes;  // the lines one after the other, with padding behind the last
   std::vector<std::size_t> ends;
   std::uint64_t first_line = 0;
+  bool plain = false;          // `bytes` are one document, as it is
+  bool last = false;           // of its input
+  std::uint64_t position = 0;  // stored bytes of all inputs up to its end
 
   struct Line {
     JsonLine kind = JsonLine::kBlank;
@@ -38,6 +44,7 @@ struct Batch {
     std::size_t tokens_end = 0;  // of its document in `tokens`
     std::size_t text_bytes = 0;
     bool has_set = false;
+    bool begins_like_json = false;
     std::string set;
   };
   std::vector<Line> lines;
@@ -55,6 +62,28 @@ class BatchEncoder {
         parser_(options.json_key, replace_invalid_utf8) {}
 
   void encode(Batch& batch) {
+    batch.lines.reserve(batch.ends.size());
+    if (batch.plain) {
+      encode_plain(batch);
+    } else {
+      encode_lines(batch);
+    }
+    std::string().swap(batch.bytes);
+  }
+
+ private:
+  void encode_plain(Batch& batch) {
+    document_.text.clear();
+    Batch::Line& out = batch.lines.emplace_back();
+    out.kind = JsonLine::kDocument;
+    out.replaced = replace_invalid_utf8(batch.bytes, document_.text);
+    document_.has_set = false;
+    add_document(batch, out);
+    out.tokens_end = batch.tokens.size();
+    if (document_.text.capacity() > kKeepText) std::string().swap(document_.text);
+  }
+
+  void encode_lines(Batch& batch) {
     std::size_t begin = 0;
     for (const std::size_t end : batch.ends) {
       const std::string_view line = std::string_view(batch.bytes).substr(begin, end - begin);
@@ -63,21 +92,25 @@ class BatchEncoder {
       out.kind = parser_.parse(line, document_);
       out.replaced = document_.replaced;
       if (out.kind == JsonLine::kDocument) {
-        tokenizer_->encode(document_.text, batch.tokens);
-        if (append_eod_) batch.tokens.push_back(tokenizer_->end_of_document());
-        out.text_bytes = document_.text.size();
-        out.has_set = document_.has_set;
-        out.set = document_.set;
+        add_document(batch, out);
       } else {
+        out.begins_like_json = line.substr(0, 1) == "{";
         out.reason = document_.reason;
         out.keys = document_.keys;
       }
       out.tokens_end = batch.tokens.size();
     }
-    std::string().swap(batch.bytes);
   }
 
- private:
+  void add_document(Batch& batch, Batch::Line& out) {
+    tokenizer_->encode(document_.text, batch.tokens);
+    if (append_eod_) batch.tokens.push_back(tokenizer_->end_of_document());
+    out.text_bytes = document_.text.size();
+    out.has_set = document_.has_set;
+    out.set = document_.set;
+  }
+
+  static constexpr std::size_t kKeepText = std::size_t{4} << 20;
   bool append_eod_;
   std::unique_ptr<Tokenizer> tokenizer_;
   JsonLineParser parser_;
@@ -177,14 +210,19 @@ class OrderedWorkers {
 // Takes the batches in order: writes, counts, reports.
 class Collector {
  public:
-  Collector(const PreprocessOptions& options, TokenShardWriter& writer)
-      : options_(&options), writer_(&writer), start_(std::chrono::steady_clock::now()) {}
+  // `total`: stored bytes of all inputs, 0 if not known.
+  Collector(const PreprocessOptions& options, TokenShardWriter& writer, std::uint64_t total)
+      : options_(&options),
+        writer_(&writer),
+        total_(total),
+        start_(std::chrono::steady_clock::now()) {}
 
   void take(const Batch& batch) {
+    if (batch.first_line == 1 && !batch.plain) refuse_plain_text(batch);
     std::size_t begin = 0;
     for (std::size_t i = 0; i < batch.lines.size(); ++i) {
       const Batch::Line& line = batch.lines[i];
-      ++counts_.lines;
+      counts_.lines += !batch.plain;
       if (line.kind == JsonLine::kDocument) {
         document(batch, i, begin);
       } else if (line.kind == JsonLine::kBlank) {
@@ -194,14 +232,19 @@ class Collector {
       }
       begin = line.tokens_end;
     }
+    counts_.inputs += batch.last;
+    show_progress(batch.position);
   }
   [[nodiscard]] const PreprocessCounts& counts() const { return counts_; }
   void require_documents() const;
 
  private:
   static std::string place(const Batch& batch, std::size_t i) {
+    if (batch.plain) return batch.input + ": ";
     return cat(batch.input, ":", batch.first_line + i, ": ");
   }
+  void refuse_plain_text(const Batch& batch) const;
+  void show_progress(std::uint64_t position) const;
 
   void document(const Batch& batch, std::size_t i, std::size_t begin) {
     const Batch::Line& line = batch.lines[i];
@@ -252,12 +295,42 @@ class Collector {
 
   const PreprocessOptions* options_;
   TokenShardWriter* writer_;
+  std::uint64_t total_;
   std::chrono::steady_clock::time_point start_;
   PreprocessCounts counts_;
   std::string first_missing_;
 };
 
-constexpr const char* kForText = "; jq -Rsc '{text: .}' makes a document of a plain text";
+// Before any of its lines is reported, so that there is one message.
+void Collector::refuse_plain_text(const Batch& batch) const {
+  constexpr std::size_t kLook = 10;
+  std::size_t seen = 0;
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < batch.lines.size() && seen < kLook; ++i) {
+    const Batch::Line& line = batch.lines[i];
+    if (line.kind == JsonLine::kBlank) continue;
+    if (line.kind != JsonLine::kNotJson || line.begins_like_json) return;
+    if (seen++ == 0) first = i;
+  }
+  if (seen == 0) return;
+  throw DataError(cat(place(batch, first), "expected an object of JSON on each line, found ",
+                      seen == 1 ? "" : cat(seen, " lines with "),
+                      "none: --plain takes a file of plain text as one document"));
+}
+
+void Collector::show_progress(std::uint64_t position) const {
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start_;
+  const double megabytes = static_cast<double>(counts_.text_bytes) / 1e6;
+  std::string text = cat(std::llround(megabytes), " MB of text, ",
+                         std::llround(megabytes / std::max(took.count(), 1e-3)), " MB/s");
+  if (total_ > 0 && position > 0 && position <= total_) {
+    const double share = static_cast<double>(position) / static_cast<double>(total_);
+    const auto left = std::llround(took.count() * (1 - share) / share);
+    text += cat(", ", static_cast<int>(share * 100), " % read, ", left / 3600, ":", left / 600 % 6,
+                left / 60 % 10, ":", left / 10 % 6, left % 10, " left");
+  }
+  progress(text);
+}
 
 void Collector::require_documents() const {
   if (counts_.documents > 0) return;
@@ -267,8 +340,7 @@ void Collector::require_documents() const {
   }
   const std::string why = counts_.missing_key > 0
                               ? "first line without it: " + first_missing_ + " (--json-keys)"
-                              : cat(counts_.bad(), " bad and ", counts_.blank, " blank ones",
-                                    counts_.not_json > 0 ? kForText : "");
+                              : cat(counts_.bad(), " bad and ", counts_.blank, " blank ones");
   throw DataError(cat(names, ": no documents in ", counts_.lines, " lines: ", why));
 }
 
@@ -285,16 +357,24 @@ bool fill(Batch& batch, LineReader& reader) {
   return more;
 }
 
-void check_inputs(const PreprocessOptions& options) {
+// Stored bytes of all inputs, or 0 if one of them has no size before it is read.
+std::uint64_t check_inputs(const PreprocessOptions& options) {
   int standard = 0;
+  bool known = true;
+  std::uint64_t total = 0;
   for (const std::string& input : options.inputs) {
+    struct stat status {};
     if (input == "-") {
       ++standard;
-    } else if (::access(input.c_str(), R_OK) != 0) {
+      known = known && ::fstat(STDIN_FILENO, &status) == 0;
+    } else if (::access(input.c_str(), R_OK) != 0 || ::stat(input.c_str(), &status) != 0) {
       throw EnvironmentError(cat("cannot open ", printable(input), ": ", std::strerror(errno)));
     }
+    known = known && S_ISREG(status.st_mode);
+    total += static_cast<std::uint64_t>(std::max<off_t>(status.st_size, 0));
   }
   if (standard > 1) throw UsageError("--input: stdin (-) can be read only once");
+  return known ? total : 0;
 }
 
 }  // namespace
@@ -302,20 +382,30 @@ void check_inputs(const PreprocessOptions& options) {
 PreprocessCounts preprocess(const PreprocessOptions& options, const Tokenizer& tokenizer,
                             TokenShardWriter& writer) {
   MT_ASSERT(options.workers > 0);
-  check_inputs(options);
-  Collector collector(options, writer);
+  Collector collector(options, writer, check_inputs(options));
   OrderedWorkers workers(options, tokenizer);
+  std::uint64_t position = 0;
   for (const std::string& input : options.inputs) {
     LineReader reader(input);
     for (bool more = true; more;) {
       if (workers.full()) collector.take(*workers.take());
       auto batch = std::make_unique<Batch>();
       batch->input = reader.name();
-      more = fill(*batch, reader);
-      if (!batch->ends.empty()) workers.put(std::move(batch));
+      batch->plain = options.plain;
+      if (options.plain) {
+        reader.rest(batch->bytes);
+        more = false;
+      } else {
+        more = fill(*batch, reader);
+      }
+      batch->last = !more;
+      batch->position = position + reader.stored_bytes();
+      workers.put(std::move(batch));
     }
+    position += reader.stored_bytes();
   }
   while (!workers.empty()) collector.take(*workers.take());
+  progress("");
   collector.require_documents();
   return collector.counts();
 }

@@ -249,6 +249,21 @@ struct LineReader::State {
     }
   }
 
+  void rest(std::string& text) {
+    text.assign(buffer.data() + begin, end - begin);
+    begin = scanned = end;
+    while (!finished) {
+      const std::size_t size = text.size();
+      if (size > limit) {
+        throw DataError(cat(in.name(), ": a text of more than ", limit, " bytes"));
+      }
+      text.resize(size + std::max(size, kRawBytes));
+      const std::size_t got = decoder->read(text.data() + size, text.size() - size);
+      text.resize(size + got);
+      finished = got == 0;
+    }
+  }
+
   bool take(std::string_view& line, std::size_t line_end, std::size_t after) {
     line = std::string_view(buffer.data() + begin, line_end - begin);
     ++lines;
@@ -275,6 +290,12 @@ LineReader::LineReader(LineReader&&) noexcept = default;
 
 bool LineReader::next(std::string_view& line) {
   return state_->next(line);
+}
+void LineReader::rest(std::string& text) {
+  state_->rest(text);
+}
+std::uint64_t LineReader::stored_bytes() const {
+  return state_->in.total() - state_->in.available().size();
 }
 std::uint64_t LineReader::line_number() const {
   return state_->lines;

@@ -26,9 +26,13 @@ class LineReader {
   // window over 128 MiB, and at the end for a regular file whose size is no longer what it was when
   // it was opened; EnvironmentError if reading fails.
   [[nodiscard]] bool next(std::string_view& line);
+  // Overwrites `text` with all that is left. Throws as next() does; DataError over the limit.
+  void rest(std::string& text);
 
   [[nodiscard]] std::uint64_t line_number() const;  // of the latest line, from 1
   [[nodiscard]] const std::string& name() const;    // the path, or "stdin"
+  // Bytes of the file as it is stored (of a compressed one: compressed) that were taken so far.
+  [[nodiscard]] std::uint64_t stored_bytes() const;
 
  private:
   struct State;

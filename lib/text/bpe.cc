@@ -1,6 +1,6 @@
 // GPT-2's byte-level BPE. A text is split into pieces (pretokenizer.h); in each piece the pair of
 // neighbours of the lowest rank, the leftmost of equals, is merged until none is left. Pieces come
-// back often, so a fixed table keeps the ids of short ones; the ids never depend on it.
+// back often, so bounded tables keep the ids of short ones; the ids never depend on it.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "text/merge_table.h"
+#include "text/piece_cache.h"
 #include "text/pretokenizer.h"
 #include "text/tokenizer.h"
 #include "text/vocabulary.h"
@@ -17,62 +18,13 @@ namespace {
 
 // What all clones share. It does not change.
 struct Model {
-  Model(TokenizerFiles f, const std::string& where)
+  Model(TokenizerFiles f, const TokenizerNames& names)
       : files(std::move(f)),
-        vocabulary(read_bpe_vocabulary(files, where)),
-        merges(vocabulary.merges) {}
+        vocabulary(read_bpe_vocabulary(files, names)),
+        merges(vocabulary.merges, vocabulary.byte_ids) {}
   TokenizerFiles files;
   BpeVocabulary vocabulary;
   MergeTable merges;
-};
-
-// The ids of short pieces: each piece has one slot, which the latest one takes.
-class PieceCache {
- public:
-  static constexpr std::size_t kKeyBytes = 23;
-  static constexpr std::size_t kMostIds = 9;
-  struct Key {
-    std::array<std::uint64_t, 3> words;  // the bytes, zeros after them; the last byte is the length
-    friend bool operator==(const Key&, const Key&) = default;
-  };
-  struct Entry {
-    Key key{};  // no piece is empty, so a length of 0 matches none
-    std::uint32_t count = 0;
-    std::array<std::int32_t, kMostIds> ids{};
-  };
-  static_assert(sizeof(Entry) == 64);
-
-  PieceCache() : entries_(kSlots) {}
-
-  // length <= kKeyBytes. `readable` bytes may be read from p on.
-  static Key key(const char* p, std::size_t length, std::size_t readable) {
-    Key k{};
-    if (readable >= sizeof(Key)) {
-      std::memcpy(&k, p, sizeof(Key));
-      const auto keep = [&](std::size_t word) {
-        const std::size_t bytes =
-            length > word * 8 ? std::min<std::size_t>(length - word * 8, 8) : 0;
-        return bytes == 8 ? ~std::uint64_t{0} : (std::uint64_t{1} << (8 * bytes)) - 1;
-      };
-      for (std::size_t w = 0; w < 3; ++w) k.words[w] &= keep(w);
-    } else {
-      std::memcpy(&k, p, length);
-    }
-    k.words[2] |= static_cast<std::uint64_t>(length) << 56;
-    return k;
-  }
-
-  Entry& slot(const Key& k) {
-    std::uint64_t h = k.words[0] * 0x9E3779B97F4A7C15U;
-    h = (h ^ (h >> 32) ^ k.words[1]) * 0xC2B2AE3D27D4EB4FU;
-    h = (h ^ (h >> 29) ^ k.words[2]) * 0x165667B19E3779F9U;
-    return entries_[h >> (64 - kSlotBits)];
-  }
-
- private:
-  static constexpr unsigned kSlotBits = 16;
-  static constexpr std::size_t kSlots = std::size_t{1} << kSlotBits;  // 4 MiB
-  std::vector<Entry> entries_;
 };
 
 // Merges inside one piece. The buffers are kept between pieces.
@@ -91,7 +43,6 @@ class PieceEncoder {
  private:
   // Up to here looking through all pairs at every merge is faster than a heap.
   static constexpr std::size_t kShort = 64;
-  using Merge = MergeTable::Merge;
 
   [[nodiscard]] std::int32_t byte_id(char c) const {
     return model_->vocabulary.byte_ids[static_cast<unsigned char>(c)];
@@ -99,24 +50,30 @@ class PieceEncoder {
 
   void append_short(const char* p, std::size_t length, std::vector<std::int32_t>& ids) {
     std::array<std::int32_t, kShort> id;
-    std::array<Merge, kShort> merge;  // of id[i] with id[i + 1]
+    std::array<std::uint32_t, kShort> rank;  // of id[i] and id[i + 1]
+    const MergeTable& merges = model_->merges;
     std::size_t count = length;
     for (std::size_t i = 0; i < count; ++i) id[i] = byte_id(p[i]);
-    for (std::size_t i = 0; i + 1 < count; ++i) merge[i] = model_->merges.find(id[i], id[i + 1]);
+    for (std::size_t i = 0; i + 1 < count; ++i) {
+      rank[i] = merges.rank_of_bytes(static_cast<unsigned char>(p[i]),
+                                     static_cast<unsigned char>(p[i + 1]));
+    }
     while (count > 1) {
       std::size_t best = 0;
+      std::uint32_t lowest = rank[0];
       for (std::size_t i = 1; i + 1 < count; ++i) {
-        if (merge[i].rank < merge[best].rank) best = i;
+        best = rank[i] < lowest ? i : best;
+        lowest = std::min(lowest, rank[i]);
       }
-      if (merge[best].rank == MergeTable::kNone) break;
-      id[best] = merge[best].result;
+      if (lowest == MergeTable::kNone) break;
+      id[best] = merges.result(lowest);
       --count;
       for (std::size_t i = best + 1; i < count; ++i) {
         id[i] = id[i + 1];
-        merge[i - 1] = merge[i];
+        rank[i - 1] = rank[i];
       }
-      if (best > 0) merge[best - 1] = model_->merges.find(id[best - 1], id[best]);
-      if (best + 1 < count) merge[best] = model_->merges.find(id[best], id[best + 1]);
+      if (best > 0) rank[best - 1] = merges.rank(id[best - 1], id[best]);
+      if (best + 1 < count) rank[best] = merges.rank(id[best], id[best + 1]);
     }
     ids.insert(ids.end(), id.begin(), id.begin() + static_cast<std::ptrdiff_t>(count));
   }
@@ -136,9 +93,9 @@ class PieceEncoder {
   };
   using Heap = std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>>;
 
-  [[nodiscard]] Merge merge_at(std::int64_t at) const {
-    if (at < 0 || symbol(at).id < 0 || symbol(at).after < 0) return {};
-    return model_->merges.find(symbol(at).id, symbol(symbol(at).after).id);
+  [[nodiscard]] std::uint32_t rank_at(std::int64_t at) const {
+    if (at < 0 || symbol(at).id < 0 || symbol(at).after < 0) return MergeTable::kNone;
+    return model_->merges.rank(symbol(at).id, symbol(symbol(at).after).id);
   }
   [[nodiscard]] const Symbol& symbol(std::int64_t i) const {
     return symbols_[static_cast<std::size_t>(i)];
@@ -153,22 +110,21 @@ class PieceEncoder {
     }
     std::vector<Candidate> start;
     for (std::int64_t i = 0; i + 1 < count; ++i) {
-      const Merge m = merge_at(i);
-      if (m.rank != MergeTable::kNone) start.push_back({m.rank, i});
+      const std::uint32_t rank = rank_at(i);
+      if (rank != MergeTable::kNone) start.push_back({rank, i});
     }
     Heap heap(std::greater<>{}, std::move(start));
     const auto offer = [&](std::int64_t at) {
-      const Merge m = merge_at(at);
-      if (m.rank != MergeTable::kNone) heap.push({m.rank, at});
+      const std::uint32_t rank = rank_at(at);
+      if (rank != MergeTable::kNone) heap.push({rank, at});
     };
     while (!heap.empty()) {
       const Candidate best = heap.top();
       heap.pop();
-      const Merge m = merge_at(best.at);
-      if (m.rank != best.rank) continue;
+      if (rank_at(best.at) != best.rank) continue;
       Symbol& left = symbol(best.at);
       Symbol& right = symbol(left.after);
-      left.id = m.result;
+      left.id = model_->merges.result(best.rank);
       left.after = right.after;
       right.id = -1;
       if (left.after >= 0) symbol(left.after).before = best.at;
@@ -220,11 +176,32 @@ class BpeTokenizer : public Tokenizer {
   void encode(std::string_view text, std::vector<std::int32_t>& ids) override {
     const char* p = text.data();
     const char* const end = p + text.size();
+    std::size_t filled = 0;
     while (p < end) {
       const char* const next = piece_end(p, end);
-      append_piece(p, static_cast<std::size_t>(next - p), static_cast<std::size_t>(end - p), ids);
+      const auto length = static_cast<std::size_t>(next - p);
+      if (filled + kSlack > known_.size()) flush(filled, ids);
+      std::int32_t* const out = known_.data() + filled;
+      if (length <= PieceCache::kKeyBytes) {
+        const PieceCache::Key key = PieceCache::key(p, length, static_cast<std::size_t>(end - p));
+        const std::size_t count = cache_.find(key, out);
+        filled += count;
+        if (count == 0) {
+          flush(filled, ids);
+          encode_new(key, p, length, ids);
+        }
+      } else {
+        const bool keyed = length <= LongPieceCache::kKeyBytes;
+        const std::size_t count = keyed ? long_cache_.find(p, length, out) : 0;
+        filled += count;
+        if (count == 0) {
+          flush(filled, ids);
+          encode_long(p, length, ids);
+        }
+      }
       p = next;
     }
+    flush(filled, ids);
   }
 
   [[nodiscard]] std::string decode(const std::int32_t* ids, std::size_t count) const override {
@@ -246,37 +223,51 @@ class BpeTokenizer : public Tokenizer {
   [[nodiscard]] const TokenizerFiles& files() const override { return model_->files; }
 
  private:
-  void append_piece(const char* p, std::size_t length, std::size_t readable,
-                    std::vector<std::int32_t>& ids) {
-    if (length > PieceCache::kKeyBytes) {
-      encoder_.append(p, length, ids);
-      return;
-    }
-    const PieceCache::Key key = PieceCache::key(p, length, readable);
-    PieceCache::Entry& entry = cache_.slot(key);
-    if (entry.key == key) {
-      ids.insert(ids.end(), entry.ids.begin(), entry.ids.begin() + entry.count);
+  // Ids of pieces that were known go through a small buffer, for few and large insertions.
+  void flush(std::size_t& filled, std::vector<std::int32_t>& ids) const {
+    ids.insert(ids.end(), known_.begin(), known_.begin() + static_cast<std::ptrdiff_t>(filled));
+    filled = 0;
+  }
+  void encode_new(const PieceCache::Key& key, const char* p, std::size_t length,
+                  std::vector<std::int32_t>& ids) {
+    std::array<std::int32_t, LongPieceCache::kMostIds> known;
+    if (const std::size_t count = long_cache_.find(p, length, known.data()); count > 0) {
+      ids.insert(ids.end(), known.begin(), known.begin() + static_cast<std::ptrdiff_t>(count));
       return;
     }
     const std::size_t before = ids.size();
     encoder_.append(p, length, ids);
     const std::size_t count = ids.size() - before;
-    if (count > PieceCache::kMostIds) return;
-    entry.key = key;
-    entry.count = static_cast<std::uint32_t>(count);
-    std::copy(ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end(), entry.ids.begin());
+    if (count <= PieceCache::kMostIds) {
+      cache_.put(key, ids.data() + before, count);
+    } else {
+      long_cache_.put(p, length, ids.data() + before, count);
+    }
+  }
+  void encode_long(const char* p, std::size_t length, std::vector<std::int32_t>& ids) {
+    const std::size_t before = ids.size();
+    encoder_.append(p, length, ids);
+    const std::size_t count = ids.size() - before;
+    if (length > LongPieceCache::kKeyBytes || count > LongPieceCache::kMostIds) return;
+    long_cache_.put(p, length, ids.data() + before, count);
   }
 
+  static constexpr std::size_t kSlack = std::max(PieceCache::kSlack, LongPieceCache::kMostIds);
   std::string name_ = "GPT2BPETokenizer";
   std::shared_ptr<const Model> model_;
   PieceEncoder encoder_;
   PieceCache cache_;
+  LongPieceCache long_cache_;
+  std::array<std::int32_t, 1024> known_{};
 };
 
 }  // namespace
 
+std::unique_ptr<Tokenizer> make_bpe_tokenizer(TokenizerFiles files, const TokenizerNames& names) {
+  return std::make_unique<BpeTokenizer>(std::make_shared<const Model>(std::move(files), names));
+}
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(TokenizerFiles files, const std::string& where) {
-  return std::make_unique<BpeTokenizer>(std::make_shared<const Model>(std::move(files), where));
+  return make_bpe_tokenizer(std::move(files), {where + ": vocab.json", where + ": merges.txt"});
 }
 
 }  // namespace mt

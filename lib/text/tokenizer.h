@@ -19,6 +19,11 @@ struct TokenizerFiles {
   [[nodiscard]] bool empty() const { return vocab.empty(); }
 };
 
+// What messages call the two files.
+struct TokenizerNames {
+  std::string vocab, merges;
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -39,9 +44,11 @@ class Tokenizer {
   [[nodiscard]] virtual const TokenizerFiles& files() const = 0;
 };
 
-// GPT-2's byte-level BPE. `where` names the source of the files in messages. Throws DataError for
-// what is not a vocabulary: ids with gaps or repeated, a merge of unknown tokens, no <|endoftext|>,
-// missing single bytes.
+// GPT-2's byte-level BPE. Throws DataError for what is not a vocabulary: ids with gaps or repeated,
+// a merge of unknown tokens, no <|endoftext|>, missing single bytes.
+[[nodiscard]] std::unique_ptr<Tokenizer> make_bpe_tokenizer(TokenizerFiles files,
+                                                            const TokenizerNames& names);
+// Of files that travel inside `where`: they are called "WHERE: vocab.json", "WHERE: merges.txt".
 [[nodiscard]] std::unique_ptr<Tokenizer> make_bpe_tokenizer(TokenizerFiles files,
                                                             const std::string& where);
 

@@ -15,6 +15,7 @@ namespace {
 constexpr std::string_view kEndOfDocument = "<|endoftext|>";
 constexpr std::size_t kMaxFileBytes = std::size_t{256} << 20;
 constexpr std::int64_t kMaxTokens = std::int64_t{1} << 24;
+constexpr std::size_t kMaxMerges = (std::size_t{1} << 24) - 1;  // as merge_table.h needs
 
 // A token as it is shown in a message.
 std::string shown(std::string_view token) {
@@ -52,7 +53,7 @@ class VocabParser {
 
  private:
   [[noreturn]] void fail(const std::string& expected) const {
-    throw DataError(cat(where_, ": vocab.json: byte ", at_, ": expected ", expected));
+    throw DataError(cat(where_, ": byte ", at_, ": expected ", expected));
   }
 
   char peek() {
@@ -183,15 +184,15 @@ class ByteDecoder {
 
 using TokenIds = std::unordered_map<std::string_view, std::int32_t>;
 
-void read_tokens(std::string_view text, const std::string& where, BpeVocabulary& out,
+void read_tokens(std::string_view text, const TokenizerNames& names, BpeVocabulary& out,
                  TokenIds& ids) {
   const ByteDecoder decode;
   std::vector<std::pair<std::int64_t, std::string>> entries;
-  VocabParser(text, where).parse([&](std::string token, std::int64_t id) {
+  VocabParser(text, names.vocab).parse([&](std::string token, std::int64_t id) {
     if (token == kEndOfDocument) out.end_of_document = static_cast<std::int32_t>(id);
     std::string bytes;
     if (token.empty() || !decode(token, bytes)) {
-      throw DataError(cat(where, ": vocab.json: token ", shown(token), " (id ", id,
+      throw DataError(cat(names.vocab, ": token ", shown(token), " (id ", id,
                           ") is not written in byte-level characters"));
     }
     entries.emplace_back(id, std::move(bytes));
@@ -201,43 +202,42 @@ void read_tokens(std::string_view text, const std::string& where, BpeVocabulary&
   std::vector<bool> seen(entries.size());
   for (auto& [id, bytes] : entries) {
     if (id >= count) {
-      throw DataError(cat(where, ": vocab.json: id ", id, " of token ", shown(bytes), " among ",
-                          count, " tokens: the ids must run from 0 without gaps"));
+      throw DataError(cat(names.vocab, ": id ", id, " of token ", shown(bytes), " among ", count,
+                          " tokens: the ids must run from 0 without gaps"));
     }
     const auto at = static_cast<std::size_t>(id);
-    if (seen[at]) throw DataError(cat(where, ": vocab.json: two tokens have the id ", id));
+    if (seen[at]) throw DataError(cat(names.vocab, ": two tokens have the id ", id));
     seen[at] = true;
     out.tokens[at] = std::move(bytes);
   }
   ids.reserve(out.tokens.size());
   for (std::size_t id = 0; id < out.tokens.size(); ++id) {
     if (!ids.emplace(out.tokens[id], static_cast<std::int32_t>(id)).second) {
-      throw DataError(
-          cat(where, ": vocab.json: token ", shown(out.tokens[id]), " stands there twice"));
+      throw DataError(cat(names.vocab, ": token ", shown(out.tokens[id]), " stands there twice"));
     }
   }
   if (out.end_of_document < 0) {
-    throw DataError(cat(where, ": vocab.json: no token ", kEndOfDocument));
+    throw DataError(cat(names.vocab, ": no token ", kEndOfDocument));
   }
   for (unsigned b = 0; b < 256; ++b) {
     const char byte = static_cast<char>(b);
     const auto found = ids.find(std::string_view(&byte, 1));
     if (found == ids.end()) {
-      throw DataError(cat(where, ": vocab.json: no token for the single byte ", b,
+      throw DataError(cat(names.vocab, ": no token for the single byte ", b,
                           ": it is not a byte-level vocabulary"));
     }
     out.byte_ids[b] = found->second;
   }
 }
 
-void read_merges(std::string_view text, const std::string& where, const TokenIds& ids,
+void read_merges(std::string_view text, const TokenizerNames& names, const TokenIds& ids,
                  BpeVocabulary& out) {
   const ByteDecoder decode;
   std::unordered_set<std::uint64_t> pairs;
   std::string left, right;
   std::size_t line_number = 0;
   const auto fail = [&](std::string_view line, const std::string& why) {
-    throw DataError(cat(where, ": merges.txt: line ", line_number, " ", shown(line), ": ", why));
+    throw DataError(cat(names.merges, ": line ", line_number, " ", shown(line), ": ", why));
   };
   while (!text.empty()) {
     const std::size_t length = std::min(text.find('\n'), text.size());
@@ -265,21 +265,25 @@ void read_merges(std::string_view text, const std::string& where, const TokenIds
     const auto key =
         (static_cast<std::uint64_t>(a->second) << 32) | static_cast<std::uint32_t>(b->second);
     if (!pairs.insert(key).second) fail(line, "the same merge stands further up");
+    if (pairs.size() >= kMaxMerges) fail(line, cat("expected less than ", kMaxMerges, " merges"));
     out.merges.push_back({a->second, b->second, result->second});
   }
 }
 
 }  // namespace
 
-BpeVocabulary read_bpe_vocabulary(const TokenizerFiles& files, const std::string& where) {
-  if (files.vocab.size() > kMaxFileBytes || files.merges.size() > kMaxFileBytes) {
-    throw DataError(cat(where, ": a vocabulary of ", files.vocab.size(), " and merges of ",
-                        files.merges.size(), " bytes; at most ", kMaxFileBytes, " each are read"));
-  }
+BpeVocabulary read_bpe_vocabulary(const TokenizerFiles& files, const TokenizerNames& names) {
+  const auto check_size = [](const std::string& text, const std::string& name) {
+    if (text.size() > kMaxFileBytes) {
+      throw DataError(cat(name, ": ", text.size(), " bytes; at most ", kMaxFileBytes, " are read"));
+    }
+  };
+  check_size(files.vocab, names.vocab);
+  check_size(files.merges, names.merges);
   BpeVocabulary out;
   TokenIds ids;  // views into out.tokens, which stays as it is
-  read_tokens(files.vocab, where, out, ids);
-  read_merges(files.merges, where, ids, out);
+  read_tokens(files.vocab, names, out, ids);
+  read_merges(files.merges, names, ids, out);
   return out;
 }
 

@@ -22,11 +22,11 @@ struct BpeVocabulary {
   std::int32_t end_of_document = -1;
 };
 
-// Throws DataError naming `where`, the entry or the line for whatever is not such a vocabulary:
+// Throws DataError naming the file, the entry or the line for whatever is not such a vocabulary:
 // text that is not a flat JSON object of ids, ids with gaps or repeated, a repeated token,
 // characters that stand for no byte, missing single bytes, no <|endoftext|>, a merge that is
 // repeated, that joins unknown tokens or whose result is unknown or special.
 [[nodiscard]] BpeVocabulary read_bpe_vocabulary(const TokenizerFiles& files,
-                                                const std::string& where);
+                                                const TokenizerNames& names);
 
 }  // namespace mt

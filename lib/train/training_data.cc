@@ -7,6 +7,7 @@
 #include "base/commit.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "text/tokenizer.h"
 
 namespace mt {
@@ -172,7 +173,8 @@ void TrainingData::check_tokenizers(const DataOptions& options) const {
   if (options.vocab_file.empty()) return;
   const TokenizerFiles files = {.vocab = read_file(options.vocab_file, kLargestTokenizerFile),
                                 .merges = read_file(options.merge_file, kLargestTokenizerFile)};
-  const auto tokenizer = make_bpe_tokenizer(files, options.vocab_file);
+  const auto tokenizer = make_bpe_tokenizer(
+      files, TokenizerNames{printable(options.vocab_file), printable(options.merge_file)});
   if (const std::string found = to_hex(tokenizer->digest()); found != expected) {
     throw DataError(cat("--vocab-file ", options.vocab_file, ": is tokenizer ", found, ", but ",
                         first.name, " was made with ", expected));
