@@ -178,28 +178,15 @@ class BpeTokenizer : public Tokenizer {
     const char* const end = p + text.size();
     std::size_t filled = 0;
     while (p < end) {
-      const char* const next = piece_end(p, end);
-      const auto length = static_cast<std::size_t>(next - p);
-      if (filled + kSlack > known_.size()) flush(filled, ids);
-      std::int32_t* const out = known_.data() + filled;
-      if (length <= PieceCache::kKeyBytes) {
-        const PieceCache::Key key = PieceCache::key(p, length, static_cast<std::size_t>(end - p));
-        const std::size_t count = cache_.find(key, out);
-        filled += count;
-        if (count == 0) {
-          flush(filled, ids);
-          encode_new(key, p, length, ids);
-        }
-      } else {
-        const bool keyed = length <= LongPieceCache::kKeyBytes;
-        const std::size_t count = keyed ? long_cache_.find(p, length, out) : 0;
-        filled += count;
-        if (count == 0) {
-          flush(filled, ids);
-          encode_long(p, length, ids);
-        }
+      const std::size_t count = split(p, end);
+      for (std::size_t i = 0; i < count; ++i) {
+        if (filled + kSlack > known_.size()) flush(filled, ids);
+        const std::size_t found = find(pieces_[i], known_.data() + filled);
+        filled += found;
+        if (found > 0) continue;
+        flush(filled, ids);
+        encode_new(pieces_[i], ids);
       }
-      p = next;
     }
     flush(filled, ids);
   }
@@ -223,33 +210,56 @@ class BpeTokenizer : public Tokenizer {
   [[nodiscard]] const TokenizerFiles& files() const override { return model_->files; }
 
  private:
+  struct Piece {
+    const char* begin;
+    std::size_t length;
+    PieceCache::Key key;  // of short ones
+    std::uint64_t hash;
+  };
+
+  // The next pieces from p on, which moves behind them. Many are split before the first is looked
+  // up, so that the table's lines are on their way meanwhile.
+  std::size_t split(const char*& p, const char* end) {
+    std::size_t count = 0;
+    for (; count < pieces_.size() && p < end; ++count) {
+      Piece& piece = pieces_[count];
+      const char* const next = piece_end(p, end);
+      piece.begin = p;
+      piece.length = static_cast<std::size_t>(next - p);
+      if (piece.length <= PieceCache::kKeyBytes) {
+        piece.key = PieceCache::key(p, piece.length, static_cast<std::size_t>(end - p));
+        piece.hash = PieceCache::hash(piece.key);
+        cache_.prefetch(piece.hash);
+      }
+      p = next;
+    }
+    return count;
+  }
+  std::size_t find(const Piece& piece, std::int32_t* out) const {
+    if (piece.length <= PieceCache::kKeyBytes) {
+      const std::size_t count = cache_.find(piece.key, piece.hash, out);
+      if (count > 0) return count;
+    }
+    return piece.length <= LongPieceCache::kKeyBytes
+               ? long_cache_.find(piece.begin, piece.length, out)
+               : 0;
+  }
+
   // Ids of pieces that were known go through a small buffer, for few and large insertions.
   void flush(std::size_t& filled, std::vector<std::int32_t>& ids) const {
     ids.insert(ids.end(), known_.begin(), known_.begin() + static_cast<std::ptrdiff_t>(filled));
     filled = 0;
   }
-  void encode_new(const PieceCache::Key& key, const char* p, std::size_t length,
-                  std::vector<std::int32_t>& ids) {
-    std::array<std::int32_t, LongPieceCache::kMostIds> known;
-    if (const std::size_t count = long_cache_.find(p, length, known.data()); count > 0) {
-      ids.insert(ids.end(), known.begin(), known.begin() + static_cast<std::ptrdiff_t>(count));
-      return;
-    }
+  void encode_new(const Piece& piece, std::vector<std::int32_t>& ids) {
     const std::size_t before = ids.size();
-    encoder_.append(p, length, ids);
+    encoder_.append(piece.begin, piece.length, ids);
     const std::size_t count = ids.size() - before;
-    if (count <= PieceCache::kMostIds) {
-      cache_.put(key, ids.data() + before, count);
-    } else {
-      long_cache_.put(p, length, ids.data() + before, count);
+    const std::int32_t* const made = ids.data() + before;
+    if (piece.length <= PieceCache::kKeyBytes && count <= PieceCache::kMostIds) {
+      cache_.put(piece.key, piece.hash, made, count);
+    } else if (piece.length <= LongPieceCache::kKeyBytes && count <= LongPieceCache::kMostIds) {
+      long_cache_.put(piece.begin, piece.length, made, count);
     }
-  }
-  void encode_long(const char* p, std::size_t length, std::vector<std::int32_t>& ids) {
-    const std::size_t before = ids.size();
-    encoder_.append(p, length, ids);
-    const std::size_t count = ids.size() - before;
-    if (length > LongPieceCache::kKeyBytes || count > LongPieceCache::kMostIds) return;
-    long_cache_.put(p, length, ids.data() + before, count);
   }
 
   static constexpr std::size_t kSlack = std::max(PieceCache::kSlack, LongPieceCache::kMostIds);
@@ -258,6 +268,7 @@ class BpeTokenizer : public Tokenizer {
   PieceEncoder encoder_;
   PieceCache cache_;
   LongPieceCache long_cache_;
+  std::array<Piece, 32> pieces_{};
   std::array<std::int32_t, 1024> known_{};
 };
 

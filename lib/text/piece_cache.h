@@ -44,9 +44,16 @@ class PieceCache {
     return k;
   }
 
+  static std::uint64_t hash(const Key& k) {
+    const std::uint64_t h = (k.low ^ (k.high * 0xC2B2AE3D27D4EB4FU)) * 0x9E3779B97F4A7C15U;
+    return (h ^ (h >> 32)) * 0x9E3779B97F4A7C15U;
+  }
+  // Asks for what find() will read.
+  void prefetch(std::uint64_t hash) const { __builtin_prefetch(&sets_[hash >> shift_]); }
+
   // How many ids the piece has, written to `ids`, where there is room for kSlack; 0: not known.
-  std::size_t find(const Key& k, std::int32_t* ids) const {
-    const Set& set = sets_[hash(k) >> shift_];
+  std::size_t find(const Key& k, std::uint64_t hash, std::int32_t* ids) const {
+    const Set& set = sets_[hash >> shift_];
     const Entry* entry = set.data();
     if (!(entry->key == k)) {
       ++entry;
@@ -59,9 +66,9 @@ class PieceCache {
   }
 
   // count <= kMostIds, ids below 2^24. The newest entry of a set is its first.
-  void put(const Key& k, const std::int32_t* ids, std::size_t count) {
+  void put(const Key& k, std::uint64_t hash, const std::int32_t* ids, std::size_t count) {
     if (++put_ > sets_.size() && shift_ > 64 - kMostBits) grow();
-    Set& set = sets_[hash(k) >> shift_];
+    Set& set = sets_[hash >> shift_];
     set[1] = set[0];
     set[0].key = k;
     std::memcpy(set[0].ids.data(), ids, count * sizeof(std::int32_t));
@@ -87,11 +94,6 @@ class PieceCache {
     }
     return masks;
   }();
-
-  static std::uint64_t hash(const Key& k) {
-    const std::uint64_t h = (k.low ^ (k.high * 0xC2B2AE3D27D4EB4FU)) * 0x9E3779B97F4A7C15U;
-    return (h ^ (h >> 32)) * 0x9E3779B97F4A7C15U;
-  }
 
   void grow() {
     std::vector<Set> old(sets_.size() * 4);

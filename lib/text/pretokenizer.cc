@@ -1,6 +1,8 @@
 #include "text/pretokenizer.h"
 
 #include <array>
+#include <bit>
+#include <cstdint>
 
 #include "text/unicode.h"
 
@@ -27,8 +29,32 @@ Character character_at(const char* p, const char* end) {
   return next_character(p, end);
 }
 
+// How many of the eight bytes at p are ASCII letters before the first that is none: eight at once
+// in a word, where sums of 7 bits carry nothing over.
+std::size_t letters_of_8(const char* p) {
+  constexpr std::uint64_t kOnes = 0x0101010101010101U;
+  std::uint64_t word = 0;
+  for (std::size_t i = 0; i < 8; ++i) {  // one load; the lowest byte is the first
+    word |= static_cast<std::uint64_t>(static_cast<unsigned char>(p[i])) << (8 * i);
+  }
+  const std::uint64_t lower = (word | 0x20 * kOnes) & 0x7F * kOnes;
+  const std::uint64_t from_a = lower + (0x80 - 'a') * kOnes;
+  const std::uint64_t beyond_z = lower + (0x80 - 'z' - 1) * kOnes;
+  const std::uint64_t others = (~from_a | beyond_z | word) & 0x80 * kOnes;
+  return others == 0 ? 8 : static_cast<std::size_t>(std::countr_zero(others)) / 8;
+}
+
 // The end of the run of characters of one class.
 const char* run_end(const char* p, const char* end, CharClass kind) {
+  if (kind == CharClass::kLetter) {
+    while (end - p >= 8) {
+      const std::size_t letters = letters_of_8(p);
+      p += letters;
+      if (letters == 8) continue;
+      if (static_cast<unsigned char>(*p) < 128) return p;
+      break;
+    }
+  }
   while (p < end) {
     const Character c = character_at(p, end);
     if (c.kind != kind) break;
