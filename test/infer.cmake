@@ -27,3 +27,6 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT MT_SANITIZE)
     ARGUMENTS "${CMAKE_CXX_COMPILER_ID}-${compiler_version}" sampling "mt::Sampler::candidates*,mt::log_probability*"
       $<TARGET_FILE:sampling_bench>)
 endif()
+if(TARGET mt-generate AND TARGET mt-eval AND TARGET mt-reshard)
+  mt_script(cli_mt_generate_characters LABEL cli FILE cli/mt_generate_characters.sh)
+endif()

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "io/hdf5.h"
@@ -114,6 +115,25 @@ TEST(SmallFloats, converts_between_any_two_at_any_alignment) {
   float x = 0;
   EXPECT_THROW(convert_floats(&x, DType::kI32, &x, DType::kF32, 1), UsageError);
   EXPECT_THROW(convert_floats(&x, DType::kF32, &x, DType::kU16, 1), UsageError);
+}
+
+TEST(SmallFloats, finds_what_another_type_cannot_hold) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  // The largest bf16, what still rounds to it, and what does not.
+  std::vector<float> numbers(9000, 0x1.fefffep127F);
+  numbers[0] = infinity;
+  numbers[1] = std::nanf("");
+  const auto first = [&](DType from, DType to) {
+    return first_beyond(numbers.data(), from, to, numbers.size());
+  };
+  EXPECT_EQ(first(DType::kF32, DType::kBf16), 9000U);
+  EXPECT_EQ(first(DType::kF32, DType::kF32), 9000U);
+  EXPECT_EQ(first(DType::kF32, DType::kF16), 2U);
+  numbers[8999] = -0x1.ffp127F;
+  EXPECT_EQ(first(DType::kF32, DType::kBf16), 8999U);
+  numbers[4500] = 0x1.ffp127F;
+  EXPECT_EQ(first(DType::kF32, DType::kBf16), 4500U);
+  EXPECT_THROW(static_cast<void>(first(DType::kI32, DType::kF32)), UsageError);
 }
 
 }  // namespace

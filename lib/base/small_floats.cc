@@ -1,5 +1,6 @@
 #include "base/small_floats.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -70,6 +71,23 @@ void convert(const std::byte* from, std::byte* to, std::size_t count) {
   }
 }
 
+bool finite(float x) {
+  return (std::bit_cast<std::uint32_t>(x) & ~kSign) < kInfinity;
+}
+
+// Whether any of the elements is finite and becomes infinite; no branch, as above.
+template <typename From, typename To>
+bool any_beyond(const std::byte* from, std::size_t count) {
+  bool any = false;
+  for (std::size_t i = 0; i < count; ++i) {
+    typename From::Bits in;
+    std::memcpy(&in, from + i * sizeof(in), sizeof(in));
+    const float x = From::widen(in);
+    any |= finite(x) & !finite(To::widen(To::round(x)));
+  }
+  return any;
+}
+
 // f(F32{}), f(Bf16{}) or f(F16{}).
 template <typename F>
 void with_float_type(DType dtype, F&& f) {
@@ -112,6 +130,27 @@ void convert_floats(const void* from, DType from_type, void* to, DType to_type, 
                                            static_cast<std::byte*>(to), count);
     });
   });
+}
+
+std::size_t first_beyond(const void* from, DType from_type, DType to_type, std::size_t count) {
+  constexpr std::size_t kSome = 4096;
+  std::size_t first = count;
+  with_float_type(from_type, [&](auto in) {
+    with_float_type(to_type, [&](auto out) {
+      const auto* const bytes = static_cast<const std::byte*>(from);
+      const std::size_t size = sizeof(typename decltype(in)::Bits);
+      const auto any = [&](std::size_t begin, std::size_t some) {
+        return any_beyond<decltype(in), decltype(out)>(bytes + begin * size, some);
+      };
+      for (std::size_t i = 0; i < count && first == count; i += kSome) {
+        const std::size_t some = std::min(kSome, count - i);
+        if (!any(i, some)) continue;
+        first = i;
+        while (!any(first, 1)) ++first;
+      }
+    });
+  });
+  return first;
 }
 
 }  // namespace mt

@@ -20,4 +20,9 @@ namespace mt {
 // UsageError for other types.
 void convert_floats(const void* from, DType from_type, void* to, DType to_type, std::size_t count);
 
+// The first of `count` finite elements that is infinite in the other type; count if none is. Throws
+// UsageError for types other than those.
+[[nodiscard]] std::size_t first_beyond(const void* from, DType from_type, DType to_type,
+                                       std::size_t count);
+
 }  // namespace mt

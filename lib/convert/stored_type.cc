@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/small_floats.h"
+#include "tensor/parameter.h"
 
 namespace mt {
 
@@ -15,6 +16,7 @@ void store_weights_as(CheckpointContent& content, DType type,
                           dtype_name(box.dtype)));
     }
     const auto count = static_cast<std::size_t>(element_count(box.extent));
+    check_fits(box.name, box.data, box.dtype, type, count);
     auto& values = keep.emplace_back(count * dtype_size(type));
     convert_floats(box.data, box.dtype, values.data(), type, count);
     box.dtype = type;

@@ -4,7 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/small_floats.h"
 #include "tensor/ops.h"
 
@@ -45,6 +47,7 @@ void set_segment(const Parameter& parameter, const Segment& segment, const void*
     copy_from_host(from, values);
     return;
   }
+  check_fits(segment.name, from, type, parameter.numbers, count);
   std::vector<std::byte> rounded(count * dtype_size(parameter.numbers));
   convert_floats(from, type, rounded.data(), parameter.numbers, count);
   if (values.dtype() == parameter.numbers) {
@@ -54,6 +57,17 @@ void set_segment(const Parameter& parameter, const Segment& segment, const void*
   std::vector<std::byte> widened(count * dtype_size(values.dtype()));
   convert_floats(rounded.data(), parameter.numbers, widened.data(), values.dtype(), count);
   copy_from_host(widened.data(), values);
+}
+
+void check_fits(const std::string& tensor, const void* numbers, DType type, DType as,
+                std::size_t count) {
+  const std::size_t first = first_beyond(numbers, type, as, count);
+  if (first == count) return;
+  float x = 0;
+  convert_floats(static_cast<const std::byte*>(numbers) + first * dtype_size(type), type, &x,
+                 DType::kF32, 1);
+  throw DataError(cat("tensor ", printable(tensor), ": element ", first, " is ", x,
+                      ", beyond the largest number of ", dtype_name(as)));
 }
 
 void initialize(const Parameter& parameter, std::uint32_t seed) {

@@ -2,6 +2,7 @@
 // whole.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -46,8 +47,13 @@ enum class Gradient { kNone, kZeroed };
 [[nodiscard]] Tensor segment_rows(const Tensor& values, const Segment& segment);
 
 // A segment's values := `from`, its elements on the host in any floating type, rounded to the
-// parameter's numbers.
+// parameter's numbers. Throws DataError as check_fits() does.
 void set_segment(const Parameter& parameter, const Segment& segment, const void* from, DType type);
+
+// Throws DataError naming the tensor, the element and its value if one of the finite numbers, all
+// in `type`, would become infinite in type `as`.
+void check_fits(const std::string& tensor, const void* numbers, DType type, DType as,
+                std::size_t count);
 
 // Sets the value as a function of (seed, segment name, global index) alone: every element of a
 // tensor draws the same number whatever part of it is here, rounded to the parameter's numbers.
