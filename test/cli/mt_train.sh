@@ -146,6 +146,12 @@ touch file && expect 4 'file' "${train[@]}" --save file
 expect 0 '' "$bin/mt-train" --load whole --finetune --data-path data.h5 --split 1,0,0 --eval-iters 0 --seq-length 16 \
   --micro-batch-size 2 --train-iters 2 --lr 1e-4 --save tuned
 [ -f tuned/iter_0000002/manifest.json ] || fail "no tuned checkpoint"
+# Those of 16 bits begin a run, and go on with none.
+expect 0 '' "$bin/mt-reshard" --dtype bf16 whole half
+expect 3 'half: holds weights and no state of training; --finetune' "${train[@]}" --load half --save refused
+[ ! -e refused ] || fail "a refused command wrote --save"
+expect 0 '' "${train[@]}" --load half --finetune --save tuned-half
+grep -q '"dtype":"bf16"' tuned-half/iter_0000012/manifest.json && fail "a run from bf16 saves bf16"
 
 # The recipes that are shipped are read, and have the sizes they name.
 for recipe in "$source"/share/config/*.conf; do
