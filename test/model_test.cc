@@ -320,6 +320,27 @@ TEST(model, slots_of_a_cache_do_not_know_of_each_other) {
                 0, 1, 4);
 }
 
+TEST(model, decoding_takes_nothing_from_the_system_and_ragged_prompts_do_not_pile_up) {
+  Job job(small_config(), 4, "", 2, Use::kInference);
+  const auto cache = job.model.make_cache(4, 11);
+  const auto step = [&](std::int64_t rows, std::int64_t sequence) {
+    std::vector<std::int64_t> slots;
+    for (std::int64_t slot = 0; slot < rows; ++slot) {
+      GptStage::truncate(*cache, slot, 0);
+      slots.push_back(slot);
+    }
+    static_cast<void>(job.model.next_logits(
+        {.batch = rows, .sequence = sequence, .tokens = job.tokens.data()}, *cache, slots));
+  };
+  step(4, 1);
+  const std::int64_t allocations = job.rig.pool.use().system_allocations;
+  for (int i = 0; i < 20; ++i) step(4, 1);
+  EXPECT_EQ(job.rig.pool.use().system_allocations, allocations);
+  for (int i = 0; i < 200; ++i) step(1 + i % 4, 1 + i * 7 % 11);
+  const MemoryUse use = job.rig.pool.use();
+  EXPECT_LE(use.system_bytes, 4 * use.peak_total);
+}
+
 TEST(model, likelihoods_are_those_of_training_without_dropout) {
   Job job(small_config(0.3));
   std::vector<float> nll(55);

@@ -92,6 +92,10 @@ Tensor GptStage::next_logits(const GptInput& input, Cache& cache,
       position_ids.push_back(static_cast<std::int32_t>(p));
     }
   }
+  // Batches of ever new sizes leave blocks behind that no later one fits.
+  if (const MemoryUse use = parts.pool->use(); use.system_bytes > 2 * use.peak_total) {
+    parts.pool->release_spare();
+  }
   GptInput placed = without_dropout(input);
   placed.position_ids = position_ids.data();
   parts.check(placed, 0);
