@@ -114,15 +114,16 @@ TEST(config, refuses_sizes_that_make_no_model) {
 
 TEST(config, estimates_absurd_runs_without_overflow) {
   const ModelConfig config = gpt2_small();
-  const std::int64_t small = config.training_bytes_estimate(1, 1024);
+  const std::int64_t small = config.training_bytes_estimate(1, 1024, 8);
   EXPECT_GT(small, 16 * config.parameter_count());
-  EXPECT_GT(config.training_bytes_estimate(2, 1024), small);
-  EXPECT_GT(config.training_bytes_estimate(1'000'000, 1024), std::int64_t{1} << 47);
-  expect_refused<UsageError>([&] { (void)config.training_bytes_estimate(INT32_MAX, INT32_MAX); },
-                             "2^63");
-  expect_refused<UsageError>([&] { (void)config.training_bytes_estimate(INT64_MAX, 1024); },
+  EXPECT_GT(config.training_bytes_estimate(2, 1024, 8), small);
+  EXPECT_GT(config.training_bytes_estimate(1'000'000, 1024, 1'000'000), std::int64_t{1} << 47);
+  expect_refused<UsageError>(
+      [&] { (void)config.training_bytes_estimate(INT32_MAX, INT32_MAX, INT32_MAX); }, "2^63");
+  expect_refused<UsageError>([&] { (void)config.training_bytes_estimate(INT64_MAX, 1024, 8); },
                              "--micro-batch-size");
-  expect_refused<UsageError>([&] { (void)config.training_bytes_estimate(1, 0); }, "--seq-length");
+  expect_refused<UsageError>([&] { (void)config.training_bytes_estimate(1, 0, 8); },
+                             "--seq-length");
 }
 
 // What a command line makes of a configuration, against a stored one.

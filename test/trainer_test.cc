@@ -43,6 +43,7 @@ TEST_F(Training, loss_falls) {
     EXPECT_GT(lines[i]["tokens_per_second"].get<double>(), 0);
     EXPECT_GT(lines[i]["model_flops_per_second"].get<double>(), 0);
     EXPECT_GT(lines[i]["peak_memory_bytes"].get<std::int64_t>(), 0);
+    EXPECT_GT(lines[i]["predicted_memory_bytes"].get<std::int64_t>(), 0);
   }
 }
 

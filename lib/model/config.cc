@@ -170,13 +170,16 @@ double ModelConfig::training_flops_per_token(std::int64_t sequence) const {
   return 6 * products + 12 * layers * h * static_cast<double>(sequence);
 }
 
-std::int64_t ModelConfig::training_bytes_estimate(std::int64_t batch, std::int64_t sequence) const {
+std::int64_t ModelConfig::training_bytes_estimate(std::int64_t batch, std::int64_t sequence,
+                                                  std::int64_t global_batch) const {
   require_size("micro-batch-size", batch);
   require_size("seq-length", sequence);
   const __int128 h = hidden_size, f = ffn_hidden_size, a = num_attention_heads, v = vocab_size;
   const __int128 tokens = static_cast<__int128>(batch) * sequence;
-  // Value, gradient and two moments; a tied head keeps its part of the gradient apart.
-  const __int128 head_part = untie_embeddings_and_output_weights ? 0 : v * h;
+  // Value, gradient and two moments; with a tied head the embedding's part of the gradient is
+  // apart, a row for each token of a step that differs.
+  const __int128 apart = std::min(v, static_cast<__int128>(global_batch) * sequence) * h;
+  const __int128 head_part = untie_embeddings_and_output_weights ? 0 : apart;
   const __int128 states = 4 * count_parameters(*this) + head_part;
   // What a block's Saved holds for a token: inputs of both norms, their results, q, k, v, the
   // attention's result, both sides of GELU, and statistics.

@@ -43,10 +43,11 @@ struct ModelConfig {
   // arXiv:2104.04473, eq. 3 without recomputation).
   [[nodiscard]] double training_flops_per_token(std::int64_t sequence) const;
   // Bytes that training in f32 on one process holds at its peak with micro-batches of `batch`
-  // sequences: weights, gradients, two moments, activations and workspace, counted from the shapes
-  // that the layers allocate. Throws UsageError when the number does not fit 63 bits.
-  [[nodiscard]] std::int64_t training_bytes_estimate(std::int64_t batch,
-                                                     std::int64_t sequence) const;
+  // sequences and steps of `global_batch`: weights, gradients, two moments, activations and
+  // workspace, counted from the shapes that the layers allocate. Throws UsageError when the number
+  // does not fit 63 bits.
+  [[nodiscard]] std::int64_t training_bytes_estimate(std::int64_t batch, std::int64_t sequence,
+                                                     std::int64_t global_batch) const;
 };
 
 // Throws UsageError that names the option if `stored` (from a checkpoint) and `wished` differ in a

@@ -54,8 +54,8 @@ GptStage::Parts::Parts(const ModelConfig& model, const StageRange& stage, const 
   head.emplace(config.vocab_size, group);
   if (tied) {
     if (use == Use::kTraining) {
-      head_gradient = Tensor::zero(memory, embedding->words().value.shape(), DType::kF32,
-                                   MemoryKind::kGradients);
+      head_gradient = embedding->words().grad;
+      embedding_gradient.emplace(embedding->range(), config.hidden_size, memory);
     }
     return;
   }
@@ -223,17 +223,19 @@ Tensor GptStage::backward(const GptInput& input, const Tensor& d_activations, Sa
     dx = parts.blocks[i].backward(dx, saved.micro, saved.blocks[i]);
   }
   if (!parts.range.first) return dx;
-  parts.embedding->backward(dx, saved.micro, saved.embedding);
+  parts.embedding->backward(dx, saved.micro, saved.embedding,
+                            parts.embedding_gradient ? &*parts.embedding_gradient : nullptr);
   saved.embedding = {};
   return {};
 }
 
 void GptStage::finish_gradients() {
   Parts& parts = *parts_;
-  const bool tied = !parts.config.untie_embeddings_and_output_weights;
-  if (!tied || !parts.head_gradient.defined()) return;
-  add(parts.head_gradient, parts.embedding->words().grad);
-  parts.head_gradient.fill_zero();
+  if (parts.embedding_gradient) parts.embedding_gradient->add_to(parts.head_gradient);
+}
+
+void GptStage::reserve_gradients(std::int64_t tokens) {
+  if (parts_->embedding_gradient) parts_->embedding_gradient->reserve(tokens);
 }
 
 }  // namespace mt

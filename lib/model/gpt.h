@@ -81,9 +81,12 @@ class GptStage {
   [[nodiscard]] std::unique_ptr<Saved, Release> make_saved() const;
   // After the last micro-batch of a step and before the gradient norm: a tied embedding's gradient
   // has two parts (embedding, head) that are kept apart over all micro-batches; this adds the
-  // head's part into Parameter::grad and clears it. Nothing to do without a tied head; calling it
-  // twice is harmless.
+  // embedding's, held for the tokens that occurred only, into Parameter::grad, where the head's is,
+  // and clears it. Nothing to do without a tied head; calling it twice is harmless.
   void finish_gradients();
+  // Takes what steps of that many tokens (all micro-batches) need for the embedding's part at once.
+  // Without it the first step with as many takes it.
+  void reserve_gradients(std::int64_t tokens);
 
   // Evaluation of a whole model (one stage), no dropout: the negative log-likelihood of every
   // label, nll [b * s] in nats, overwritten. Logits are never held whole. With counted [b], of

@@ -11,6 +11,7 @@
 #include "nn/embedding.h"
 #include "nn/layernorm.h"
 #include "nn/loss.h"
+#include "nn/row_gradient.h"
 
 namespace mt {
 
@@ -59,8 +60,9 @@ struct GptStage::Parts {
   std::deque<Block> blocks;  // a deque: parameters stay where they are
   std::optional<LayerNorm> final_norm;
   std::optional<VocabParallelHead> head;
-  Parameter output_weight;  // untied heads only
-  Tensor head_gradient;     // of the head's weight; a tied one's is added in finish_gradients
+  Parameter output_weight;                        // untied heads only
+  Tensor head_gradient;                           // of the head's weight
+  std::optional<RowGradient> embedding_gradient;  // with a tied head: see finish_gradients
   std::vector<Parameter*> parameters;
 };
 

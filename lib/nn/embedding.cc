@@ -37,12 +37,17 @@ Tensor VocabParallelEmbedding::forward(const Tensor& tokens, const Tensor& posit
   return y;
 }
 
-void VocabParallelEmbedding::backward(const Tensor& dy, const MicroBatch& micro,
-                                      const Saved& saved) {
+void VocabParallelEmbedding::backward(const Tensor& dy, const MicroBatch& micro, const Saved& saved,
+                                      RowGradient* apart) {
   const Dropout dropout = micro.dropout(dropout_, 0, DropoutSite::kEmbedding);
   if (dropout.probability > 0) dropout_add(dy, {}, dy, dropout);
-  embedding_backward(saved.tokens, saved.position_ids, dy, range_.begin, words_.grad,
-                     positions_.grad);
+  if (apart == nullptr) {
+    embedding_backward(saved.tokens, saved.position_ids, dy, range_.begin, words_.grad,
+                       positions_.grad);
+    return;
+  }
+  const Tensor places = apart->places(saved.tokens);
+  embedding_backward(places, saved.position_ids, dy, 0, apart->rows(), positions_.grad);
 }
 
 void VocabParallelEmbedding::collect(std::vector<Parameter*>& out) {

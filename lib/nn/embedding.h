@@ -6,6 +6,7 @@
 
 #include "nn/linear.h"
 #include "nn/micro_batch.h"
+#include "nn/row_gradient.h"
 
 namespace mt {
 
@@ -28,11 +29,14 @@ class VocabParallelEmbedding {
   // all-reduce).
   [[nodiscard]] Tensor forward(const Tensor& tokens, const Tensor& position_ids,
                                const MicroBatch& micro, Saved* saved) const;
-  // Adds into the gradients. Local. dy's buffer is overwritten.
-  void backward(const Tensor& dy, const MicroBatch& micro, const Saved& saved);
+  // Adds into the gradients; with apart, the words' part goes there. Local. dy's buffer is
+  // overwritten.
+  void backward(const Tensor& dy, const MicroBatch& micro, const Saved& saved,
+                RowGradient* apart = nullptr);
 
   // The words' parameter, which a tied head shares.
   [[nodiscard]] const Parameter& words() const { return words_; }
+  [[nodiscard]] OwnedRange range() const { return range_; }
   [[nodiscard]] Parameter& words() { return words_; }
   void collect(std::vector<Parameter*>& out);
 

@@ -375,8 +375,10 @@ void embedding(const Tensor& tokens, const Tensor& position_ids, const Tensor& w
 void embedding_backward(const Tensor& tokens, const Tensor& position_ids, const Tensor& dy,
                         std::int64_t first, const Tensor& dwords, const Tensor& dpositions) {
   const std::int64_t count = rows_of(dy), cols = columns_of(dy);
-  require(floats({&dy, &dwords, &dpositions}) && integers(tokens, count) &&
-              integers(position_ids, count) && dwords.dim(1) == cols && dpositions.dim(1) == cols,
+  const bool places =
+      !dpositions.defined() ||
+      (floats({&dpositions}) && integers(position_ids, count) && dpositions.dim(1) == cols);
+  require(floats({&dy, &dwords}) && integers(tokens, count) && dwords.dim(1) == cols && places,
           "embedding_backward", {&tokens, &position_ids, &dy, &dwords, &dpositions});
   kernels_of(dy).embedding_backward(DType::kF32, {.count = count,
                                                   .cols = cols,

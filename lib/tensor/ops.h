@@ -99,7 +99,7 @@ void add(const Tensor& x, const Tensor& y);
 // `positions` undefined: words only.
 void embedding(const Tensor& tokens, const Tensor& position_ids, const Tensor& words,
                std::int64_t first, const Tensor& positions, const Tensor& out);
-// dwords and dpositions: added.
+// dwords and dpositions: added. dpositions may be undefined, with position_ids.
 void embedding_backward(const Tensor& tokens, const Tensor& position_ids, const Tensor& dy,
                         std::int64_t first, const Tensor& dwords, const Tensor& dpositions);
 

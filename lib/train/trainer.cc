@@ -39,7 +39,9 @@ Trainer::Trainer(const TrainerSettings& settings, GptStage& model, Adam& optimiz
       model_(model),
       optimizer_(optimizer),
       batches_(static_cast<std::size_t>(settings.global_batch_size / settings.micro_batch_size)),
-      saved_(model.make_saved()) {}
+      saved_(model.make_saved()) {
+  model.reserve_gradients(settings.global_batch_size * settings.seq_length);
+}
 
 void Trainer::fill(const Window& window, std::int64_t first, std::int64_t count, GptBatch& batch) {
   const std::int64_t length = settings_.seq_length + 1;

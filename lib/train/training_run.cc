@@ -90,7 +90,8 @@ TrainingRun::TrainingRun(TrainingStart start, const Communicator& world, Pool& p
       start_.options.model.parameter_count(), " parameters, global batch ", run.global_batch_size,
       " (", run.global_batch_size / run.micro_batch_size, " x ", run.micro_batch_size, ") of ",
       start_.options.data.seq_length, " tokens, ", run.length.in_unit(), " ",
-      run.length.unit() == RunUnit::kIterations ? "iterations" : unit_name(run.length.unit())));
+      run.length.unit() == RunUnit::kIterations ? "iterations" : unit_name(run.length.unit()), ", ",
+      predicted_memory(start_.options), " bytes of memory predicted"));
 }
 
 void TrainingRun::load() {
@@ -274,6 +275,7 @@ void TrainingRun::report(const Trainer::Step& step, const Trainer::Plan& plan, d
                  {"tokens_per_second", rate},
                  {"model_flops_per_second", flops},
                  {"peak_memory_bytes", memory.peak_total},
+                 {"predicted_memory_bytes", predicted_memory(options)},
                  {"system_allocations", memory.system_allocations},
                  {"minor_faults", minor_faults}};
     add_layer_norms(step.layers, options.run.norms, line);

@@ -126,11 +126,7 @@ void check_memory(const TrainOptions& options) {
   const std::int64_t micro = options.run.micro_batch_size;
   const std::int64_t length = options.data.seq_length;
   constexpr double kHostBytesPerToken = 28;  // five arrays of a batch, and the window
-  // What --async-save copies: the weights and two moments, f32.
-  const double copies =
-      options.run.async_save ? 12 * static_cast<double>(options.model.parameter_count()) : 0;
-  const double needed = static_cast<double>(options.model.training_bytes_estimate(micro, length)) +
-                        copies +
+  const double needed = static_cast<double>(predicted_memory(options)) +
                         kHostBytesPerToken * static_cast<double>(options.run.global_batch_size) *
                             static_cast<double>(length);
   const auto available = static_cast<double>(available_memory());
@@ -220,6 +216,14 @@ void fill_state(TrainingStart& start) {
 }
 
 }  // namespace
+
+std::int64_t predicted_memory(const TrainOptions& options) {
+  // What --async-save copies: the weights and two moments, f32.
+  const std::int64_t copies = options.run.async_save ? 12 * options.model.parameter_count() : 0;
+  return options.model.training_bytes_estimate(
+             options.run.micro_batch_size, options.data.seq_length, options.run.global_batch_size) +
+         copies;
+}
 
 std::int64_t available_memory() {
   auto available = static_cast<double>(std::numeric_limits<std::int64_t>::max());

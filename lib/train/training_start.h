@@ -30,6 +30,10 @@ struct TrainingStart {
 // EnvironmentError (missing files, a --save that another job holds or that cannot be written).
 [[nodiscard]] TrainingStart start_training(const TrainOptions& options, const Options& given);
 
+// Bytes in tensors at the peak of such a run, counted before it from the shapes of its layers; of
+// resolved options.
+[[nodiscard]] std::int64_t predicted_memory(const TrainOptions& options);
+
 // Bytes that a process may still take, from the system's count and the limit of its control group.
 [[nodiscard]] std::int64_t available_memory();
 
