@@ -149,6 +149,14 @@ bool TrainingRun::validation_due() const {
 }
 
 int TrainingRun::run() {
+  try {
+    return train();
+  } catch (const EnvironmentError& error) {  // of a save, the metrics, the data
+    throw EnvironmentError(cat(error.what(), left()));
+  }
+}
+
+int TrainingRun::train() {
   const RunOptions& run = start_.options.run;
   if (finished()) {
     log_info(cat(progress_text(), " is done"));
@@ -400,7 +408,7 @@ void TrainingRun::note_save(const RunSaver::Outcome& outcome, Chance chance) {
   ++failed_saves_;
   const std::int64_t most = start_.options.run.save_failures;
   if (chance == Chance::kLast || failed_saves_ >= most) {
-    throw EnvironmentError(cat(outcome.failure, left()));
+    throw EnvironmentError(outcome.failure);
   }
   log_warning(cat(outcome.failure, "; training goes on, and ends when ", most,
                   " saves in turn have failed (", failed_saves_, " so far)", left()));

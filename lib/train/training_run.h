@@ -33,8 +33,8 @@ class TrainingRun {
   // --save). Nothing is saved after an error; what is left to resume from is in the message. A save
   // that fails is a warning until --save-failures of them have failed in turn; the last one, after
   // which the run would end, must not fail.
-  // Throws NumericError, EnvironmentError (a save or the metrics failed), DataError (damaged
-  // tokens).
+  // Throws NumericError, EnvironmentError (a save or the metrics failed), both with what is left to
+  // resume from, DataError (damaged tokens).
   int run();
 
   [[nodiscard]] const std::vector<Parameter*>& parameters() { return model_.parameters(); }
@@ -63,6 +63,7 @@ class TrainingRun {
   [[nodiscard]] CheckpointContent content();
   // "; iteration 100 is left ...". Waits for a save in flight, since what is left depends on it.
   [[nodiscard]] std::string left();
+  int train();  // run() without the mention of what is left
   [[nodiscard]] int stop(int signal);
 
   TrainingStart start_;
