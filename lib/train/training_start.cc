@@ -22,11 +22,12 @@ namespace mt {
 namespace {
 
 bool same_path(const std::string& a, const std::string& b) {
-  // What does not resolve is compared as it is written, and reported by who reads it.
+  if (a == b) return true;
   const auto whole = [](const std::string& path) {
     std::error_code error;
-    const auto resolved = std::filesystem::weakly_canonical(path, error);
-    return error ? std::filesystem::path(path) : resolved;
+    auto resolved = std::filesystem::weakly_canonical(path, error);
+    if (error) throw EnvironmentError(cat("cannot look at ", path, ": ", error.message()));
+    return resolved;
   };
   return whole(a) == whole(b);
 }

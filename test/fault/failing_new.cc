@@ -157,6 +157,7 @@ void operator delete[](void* block, const std::nothrow_t&) noexcept {
   std::free(block);
 }
 
+#pragma GCC visibility push(default)
 extern "C" {
 
 void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
@@ -176,3 +177,4 @@ int __libc_start_main(int (*main)(int, char**, char**), int argc, char** argv, v
 }
 
 }  // extern "C"
+#pragma GCC visibility pop

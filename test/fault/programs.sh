@@ -2,6 +2,9 @@
 # shellcheck shell=bash disable=SC2034
 vocabulary=(--vocab-file "$source/share/shakespeare/vocab.json" --merge-file "$source/share/shakespeare/merges.txt")
 
+scenarios="preprocess preprocess_over preprocess_several train train_load train_async train_blend reshard_import reshard_copy
+  reshard_over eval eval_over eval_several eval_scores generate generate_batch"
+
 # make_inputs: in $scratch/made, and there what each scenario must leave.
 make_inputs() {
   mkdir made && cd made || exit 1
@@ -9,6 +12,7 @@ make_inputs() {
   for i in $(seq 40); do
     echo "{\"text\": \"document $i of some words that are not much longer than this one\"}"
   done > in.jsonl
+  for i in $(seq 20); do echo "{\"text\": \"$i: another part of a blend, or of a shard\"}"; done > more.jsonl
   echo '{"text": "what stood there before"}' > old.jsonl
   cat > tiny.conf <<'END'
 num-layers = 1
@@ -20,24 +24,35 @@ micro-batch-size = 2
 global-batch-size = 2
 train-iters = 2
 lr = 1e-2
-data-path = ../made/in.h5
 split = 80,20,0
 eval-iters = 1
 eval-interval = 2
 save-interval = 1
+save-failures = 1
 threads = 2
 END
   ln -s "$source/test/data/hf/gpt-shakespeare" hf
   head -c 200 "$source/share/shakespeare/input.txt" > text
+  tail -c 150 "$source/share/shakespeare/input.txt" > text2
+  for i in 1 2 3 4 5; do
+    echo "{\"context\": \"who $i\", \"continuations\": [\" is it\", \" was that, then\"], \"answer\": 1}"
+  done > pairs.jsonl
+  for i in 1 2 3 4 5; do
+    echo "{\"prompt\": \"so $i\", \"num_tokens_to_generate\": $i, \"seed\": $i, \"num_samples\": 2, \"stop\": \"zz\"}"
+  done > requests.jsonl
+  gzip -k more.jsonl requests.jsonl
   {
     "$bin/mt-preprocess" --input in.jsonl --output-prefix in "${vocabulary[@]}" --append-eod --json &&
+    "$bin/mt-preprocess" --input more.jsonl --output-prefix more "${vocabulary[@]}" --append-eod &&
+    "$bin/mt-preprocess" --input more.jsonl in.jsonl --output-prefix several "${vocabulary[@]}" --append-eod &&
     "$bin/mt-preprocess" --input old.jsonl --output-prefix old "${vocabulary[@]}" --append-eod &&
-    "$bin/mt-train" --config tiny.conf --save whole --keep 2 --metrics metrics
+    "$bin/mt-train" --config tiny.conf --data-path ../made/in.h5 --save whole --keep 2 --metrics metrics &&
+    "$bin/mt-train" --config tiny.conf --data-path 0.7 ../made/in.h5 0.3 ../made/more.h5 --save whole_blend --keep 2
   } > log 2>&1 || { cat log; echo "cannot make the inputs"; exit 1; }
   # As a run that was stopped after its first step left it.
   mkdir run && cp -r whole/iter_0000001 run && ln -s iter_0000001 run/latest
   cd ..
-  for i in preprocess preprocess_over train train_load reshard_import reshard_copy reshard_over eval eval_over generate; do
+  for i in $scenarios; do
     rm -rf w && mkdir w && cd w || exit 1
     "prepare_$i" && "command_$i"
     "${command[@]}" > stdout 2> stderr || { cat stderr; echo "cannot run $i"; exit 1; }
@@ -55,8 +70,10 @@ whole_file() { # FILE NAME WANTED OLD: none, old, new, partial
 }
 
 prepare_preprocess() { mkdir -p d; }
-command_preprocess() {
-  command=("$bin/mt-preprocess" --input ../made/in.jsonl --output-prefix d/out "${vocabulary[@]}" --append-eod --workers 2
+command_preprocess() { # [INPUT...]
+  local inputs=("$@")
+  [ $# -gt 0 ] || inputs=(../made/in.jsonl)
+  command=("$bin/mt-preprocess" --input "${inputs[@]}" --output-prefix d/out "${vocabulary[@]}" --append-eod --workers 2
     --json --force)
 }
 state_preprocess() { whole_file d/out.h5 preprocess ../made/in.h5 ../made/old.h5; }
@@ -70,15 +87,30 @@ state_preprocess_over() { state_preprocess; }
 left_preprocess_over() { left_preprocess; }
 before_preprocess_over="old new-but-short" after_preprocess_over="new" names_preprocess_over=$names_preprocess
 
+# Several inputs, one of them compressed.
+prepare_preprocess_several() { mkdir -p d; }
+command_preprocess_several() {
+  command_preprocess ../made/more.jsonl.gz ../made/in.jsonl
+}
+state_preprocess_several() { whole_file d/out.h5 preprocess_several ../made/several.h5 ../made/old.h5; }
+left_preprocess_several() { left_preprocess; }
+before_preprocess_several="none new-but-short" after_preprocess_several="new"
+names_preprocess_several="$names_preprocess|made/more\\.jsonl\\.gz"
+
 prepare_train() { mkdir -p d; }
-command_train() { command=("$bin/mt-train" --config ../made/tiny.conf --save d/run --load d/run --keep 1
-    --metrics d/metrics); }
+command_train() {
+  local data=("$@")
+  [ $# -gt 0 ] || data=(../made/in.h5)
+  command=("$bin/mt-train" --config ../made/tiny.conf --data-path "${data[@]}" --save d/run --load d/run --keep 1
+    --metrics d/metrics)
+}
+# trained WHOLE: what is there of the checkpoints of a run that was whole:
 # none or iterN: the newest one, if all that are there are whole; partial if one is not.
-state_train() {
+trained() {
   local iteration newest=none
   for iteration in d/run/iter_*; do
     [ -e "$iteration" ] || continue
-    diff -r "$iteration" "../made/whole/$(basename "$iteration")" > /dev/null 2>&1 || newest=partial
+    diff -r "$iteration" "../made/$1/$(basename "$iteration")" > /dev/null 2>&1 || newest=partial
     [ "$newest" = partial ] || newest=iter${iteration: -1}
   done
   if [ "$newest" = iter2 ]; then
@@ -86,6 +118,7 @@ state_train() {
   fi
   echo "$newest"
 }
+state_train() { trained whole; }
 left_train() { ls -A d d/run 2> /dev/null | grep -vxE '|d:|d/run:|run|metrics|\.lock|latest|iter_000000[12]'; }
 before_train="none iter1" after_train="iter2" names_train='d/\.?run|d/\.?metrics| d:|made/in\.h5|tiny\.conf|standard'
 
@@ -96,6 +129,24 @@ command_train_load() { command_train; }
 state_train_load() { state_train; }
 left_train_load() { left_train; }
 before_train_load="iter1" after_train_load="iter2" names_train_load=$names_train
+
+# A checkpoint is written while the next step is made.
+prepare_train_async() { mkdir -p d; }
+command_train_async() {
+  command_train
+  command+=(--async-save)
+}
+state_train_async() { state_train; }
+left_train_async() { left_train; }
+before_train_async="none iter1" after_train_async="iter2" names_train_async=$names_train
+
+prepare_train_blend() { mkdir -p d; }
+command_train_blend() {
+  command_train 0.7 ../made/in.h5 0.3 ../made/more.h5
+}
+state_train_blend() { trained whole_blend; }
+left_train_blend() { left_train; }
+before_train_blend="none iter1" after_train_blend="iter2" names_train_blend="$names_train|made/more\\.h5"
 
 folder_state() { # FOLDER NAME OLD: none, old, new, partial
   if [ ! -e "$1" ]; then echo none
@@ -135,15 +186,44 @@ state_eval_over() { state_eval; }
 left_eval_over() { left_eval; }
 before_eval_over="old new-but-short" after_eval_over="new" names_eval_over=$names_eval
 
+# Those that write to stdout alone: the text so far, or all of it.
+begun_output() { # NAME
+  if same_output "$1"; then echo new
+  elif [ "$(head -c "$(stat -c %s stdout)" "../made/$1.stdout" | od)" = "$(od < stdout)" ]; then echo begun
+  else echo partial; fi
+}
+
+prepare_eval_several() { mkdir -p d; }
+command_eval_several() {
+  command=("$bin/mt-eval" --load ../made/run ../made/whole --valid-data ../made/text ../made/text2 --json --threads 2)
+}
+state_eval_several() { begun_output eval_several; }
+left_eval_several() { ls -A d; }
+before_eval_several="begun" after_eval_several="new" names_eval_several='made/run|made/whole|made/text|standard'
+
+prepare_eval_scores() { mkdir -p d; }
+command_eval_scores() {
+  command=("$bin/mt-eval" --load ../made/run ../made/whole --scores ../made/pairs.jsonl --json --micro-batch-size 2
+    --threads 2)
+}
+state_eval_scores() { begun_output eval_scores; }
+left_eval_scores() { ls -A d; }
+before_eval_scores="begun" after_eval_scores="new" names_eval_scores='made/run|made/whole|made/pairs\.jsonl|standard'
+
 prepare_generate() { mkdir -p d; }
 command_generate() {
   command=("$bin/mt-generate" --load ../made/run --greedy --prompt hi --num-tokens-to-generate 6 --threads 2)
 }
-# The text so far, or all of it.
-state_generate() {
-  if same_output generate; then echo new
-  elif [ "$(head -c "$(stat -c %s stdout)" ../made/generate.stdout)" = "$(cat stdout)" ]; then echo begun
-  else echo partial; fi
-}
+state_generate() { begun_output generate; }
 left_generate() { ls -A d; }
 before_generate="begun" after_generate="new" names_generate='made/run|standard'
+
+# Requests of a compressed file, several at once, sampled, JSON out.
+prepare_generate_batch() { mkdir -p d; }
+command_generate_batch() {
+  command=("$bin/mt-generate" --load ../made/run --requests-file ../made/requests.jsonl.gz --json --micro-batch-size 3
+    --top-p 0.9 --threads 2)
+}
+state_generate_batch() { begun_output generate_batch; }
+left_generate_batch() { ls -A d; }
+before_generate_batch="begun" after_generate_batch="new" names_generate_batch='made/run|made/requests\.jsonl\.gz|standard'

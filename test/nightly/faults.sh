@@ -19,10 +19,12 @@ run() { # run SCRIPT ARGUMENTS...
   esac
 }
 date -u
-all="preprocess preprocess_over train train_load reshard_import reshard_copy reshard_over eval eval_over generate"
-MT_LOOP_SCENARIOS=$all run failing_calls.sh
-MT_LOOP_SCENARIOS="preprocess preprocess_over train train_load reshard_import reshard_over eval_over" MT_FILL_STEP=4 run killed.sh
-MT_LOOP_SCENARIOS=$all run allocations.sh "$build/test/libfailing_new.so"
+all=$(bash -c '. "$1/test/fault/programs.sh"; echo $scenarios' scenarios "$source")
+MT_LOOP_SCENARIOS=${MT_LOOP_SCENARIOS:-$all}
+export MT_LOOP_SCENARIOS MT_FILL_STEP=4
+run failing_calls.sh
+run killed.sh
+run allocations.sh
 run limits.sh
 date -u
 echo "$failed scripts failed"
