@@ -12,12 +12,14 @@ mkdir old && "$tool" save old/run 1 2 || { echo "cannot save at all"; exit 1; }
 # A save that also removes the oldest checkpoint.
 prepare_save() { mkdir -p d && cp -r ../old/run d/run; }
 command_save() { command=("$tool" save d/run 2 1); }
+again_save() { command=("$tool" save d/run 3 2) wanted=3; }
 state_save() { "$tool" check d/run 2>&1; }
-left_save() { ls -A d/run | grep -vxE '\.lock|latest|iter_000000[12]'; }
+left_save() { ls -A d/run | grep -vxE '\.lock|latest|iter_000000[123]'; }
 before_save="1" after_save="2" names_save='d/run'
 
 prepare_async() { prepare_save; }
 command_async() { command=("$tool" async d/run 2 1); }
+again_async() { again_save; }
 state_async() { state_save; }
 left_async() { left_save; }
 before_async="1" after_async="2" names_async=$names_save

@@ -8,6 +8,7 @@
 #   before_NAME        the states that an unfinished run may leave
 #   after_NAME         the states that a finished run must leave (words, as above)
 #   left_NAME          prints temporaries and other leftovers in d
+#   again_NAME         (if the same command is not what comes next) sets command, and the states it leaves in $wanted
 #   names_NAME         extended regular expression of what an error message must name, one of
 # run_failing, run_killed, run_full return nothing: they print a line with their figures and count failures.
 set -u
@@ -154,14 +155,15 @@ judge() {
 
 # What a run left is gone after the next one, which works (or, where all was done before, says that the target exists).
 check_next() {
-  local name=$1 what=$2 status done=0
+  local name=$1 what=$2 status done=0 wanted
   has "$("state_$name")" "$(of after "$name") new-but-short" && done=1
-  "command_$name"
+  wanted=$(of after "$name")
+  if declare -F "again_$name" > /dev/null; then "again_$name"; else "command_$name"; fi
   "${command[@]}" > stdout 2> stderr
   status=$?
   if [ $done -eq 0 ] || [ $status -ne 2 ]; then
     [ $status -eq 0 ] || fail "$what: the next run: status $status: $(tail -n 1 stderr)"
-    has "$("state_$name")" "$(of after "$name")" || fail "$what: the next run leaves $("state_$name")"
+    has "$("state_$name")" "$wanted" || fail "$what: the next run leaves $("state_$name")"
   fi
   [ -z "$("left_$name")" ] || fail "$what: the next run leaves behind $("left_$name")"
 }

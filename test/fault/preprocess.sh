@@ -5,8 +5,9 @@
 # Arguments: source folder, program folder, scratch folder.
 source=$1 bin=$2
 . "$source/test/fault/loops.sh"
+loops_most=${MT_LOOP_MOST:-10}
 begin "$3"
-vocabulary=$source/test/data/tokenizer/gpt2
+vocabulary=$source/share/shakespeare
 run=("$bin/mt-preprocess" --vocab-file "$vocabulary/vocab.json" --merge-file "$vocabulary/merges.txt" --append-eod --force
   --quiet)
 for i in $(seq 3000); do echo "{\"text\": \"document $i $RANDOM of some words that are not much longer than this\"}"; done > in.jsonl
@@ -33,7 +34,7 @@ before_many_over="old" after_many_over="new" names_many_over=$names_many
 for name in many many_over; do
   run_failing $name EIO write pwrite64 pread64 ftruncate fsync rename renameat2
   run_killed $name openat write pwrite64 pread64 ftruncate fsync rename renameat2
-  run_full $name "${MT_FILL_STEP:-16}"
+  run_full $name "${MT_FILL_STEP:-64}"
 done
 
 # The system gives no more threads: those that run are joined, and nothing is left.
