@@ -119,7 +119,8 @@ trained() {
   echo "$newest"
 }
 state_train() { trained whole; }
-left_train() { ls -A d d/run 2> /dev/null | grep -vxE '|d:|d/run:|run|metrics|\.lock|latest|iter_000000[12]'; }
+# (A run that starts anew sets the metrics of another one aside.)
+left_train() { ls -A d d/run 2> /dev/null | grep -vxE '|d:|d/run:|run|metrics(\.1)?|\.lock|latest|iter_000000[12]'; }
 before_train="none iter1" after_train="iter2" names_train='d/\.?run|d/\.?metrics| d:|made/in\.h5|tiny\.conf|standard'
 
 prepare_train_load() {
