@@ -50,8 +50,25 @@ struct ReshardOptions {
   }
 };
 
-// Nothing that is not a checkpoint is replaced, nor what holds the source.
+// The name of something in a checkpoint's folder that no checkpoint holds, or "".
+std::string foreign_name(const std::string& path) {
+  for (const std::string& name : mt::names_in(path)) {
+    const bool data = name.ends_with(".h5") && (name.starts_with("model-") ||
+                                                name.starts_with("optim-") || name == "index.h5");
+    if (!data && name != "manifest.json" && name != "tokenizer") return name;
+  }
+  return "";
+}
+
+// Nothing but a checkpoint is replaced, and none that holds the source or anything else; none is
+// made inside another.
 void check_destination(const std::string& path, const std::string& source, bool force) {
+  std::error_code ignored;
+  const std::string parent = std::filesystem::weakly_canonical(path + "/..", ignored).string();
+  if (!parent.empty() && mt::is_checkpoint(parent)) {
+    throw mt::UsageError(
+        mt::cat(mt::printable(path), " would lie in the checkpoint ", mt::printable(parent)));
+  }
   if (!mt::exists(path)) return;
   if (!force) {
     throw mt::UsageError(
@@ -68,6 +85,10 @@ void check_destination(const std::string& path, const std::string& source, bool 
   if (whole(source).starts_with(whole(path)) && whole(source) != whole(path)) {
     throw mt::UsageError(mt::cat(mt::printable(source), " lies in ", mt::printable(path),
                                  ", which --force would remove with all that is in it"));
+  }
+  if (const std::string other = foreign_name(path); !other.empty()) {
+    throw mt::UsageError(mt::cat(mt::printable(path), " holds ", mt::printable(other),
+                                 ", which is no part of a checkpoint; --force would remove it"));
   }
 }
 

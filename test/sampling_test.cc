@@ -157,7 +157,8 @@ TEST(Sampling, top_k_with_top_p_keeps_the_best) {
       static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
   for (const SamplingOptions& options :
        {SamplingOptions{.temperature = 0.01, .top_k = 1, .top_p = 0.8},
-        SamplingOptions{.temperature = 1e-30},
+        SamplingOptions{.temperature = 1e-30}, SamplingOptions{.temperature = 1e-38},
+        SamplingOptions{.temperature = 1e-40}, SamplingOptions{.temperature = 1e-44},
         SamplingOptions{.temperature = 0.8, .top_k = 5, .top_p = 1e-9},
         SamplingOptions{.greedy = true}}) {
     for (std::uint64_t sample = 0; sample < 5; ++sample) {

@@ -79,7 +79,8 @@ void SamplingOptions::check() const {
   const auto positive = [](const char* name, double value) {
     const auto narrow = static_cast<float>(value);
     if (!(narrow > 0) || !std::isfinite(narrow)) {
-      throw UsageError(cat("--", name, " ", value, ": expected a number greater than 0"));
+      throw UsageError(
+          cat("--", name, " ", value, ": expected a number greater than 0 in a float's range"));
     }
   };
   positive("temperature", temperature);
@@ -103,6 +104,15 @@ void Sampler::penalise(std::int64_t n, const std::vector<std::int32_t>& history,
     float& score = scores_[static_cast<std::size_t>(id)];
     score = score < 0 ? score * penalty : score / penalty;
   }
+}
+
+void Sampler::divide(float temperature) {
+  const auto [least, most] = std::minmax_element(scores_.begin(), scores_.end());
+  const float low = *least / temperature, high = *most / temperature;
+  // Near 0 the quotients leave the range of a float, and what was unequal would become equal: the
+  // distances from the largest are divided then.
+  const float base = std::isfinite(low) && std::isfinite(high) ? 0.0F : *most;
+  for (float& score : scores_) score = (score - base) / temperature;
 }
 
 // Leaves in kept_ the ids that are not below the k-th largest score, rising.
@@ -214,9 +224,9 @@ const std::vector<Candidate>& Sampler::candidates(const float* logits, std::int6
     return candidates_;
   }
   if (const auto temperature = static_cast<float>(options.temperature); temperature != 1) {
-    for (float& score : scores_) score /= temperature;
+    divide(temperature);
   }
-  // A temperature near 0 may leave the range of a float: the largest are infinite then, and equal.
+  // The penalty may leave the range of a float.
   constexpr float kLargest = std::numeric_limits<float>::max();
   for (float& score : scores_) {
     const float at_most = score > kLargest ? kLargest : score;

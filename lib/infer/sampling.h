@@ -54,6 +54,7 @@ class Sampler {
 
  private:
   void penalise(std::int64_t n, const std::vector<std::int32_t>& history, float penalty);
+  void divide(float temperature);
   void keep_top_k(std::int64_t k);
   void keep_from(float smallest);
   void sort_kept();

@@ -143,7 +143,7 @@ void RunOptions::check_options() const {
   check_not_negative(exit_interval, "exit-interval");
   if (!(exit_duration_in_mins >= 0 && exit_duration_in_mins < 1e9)) {
     throw UsageError(
-        cat("--exit-duration-in-mins ", exit_duration_in_mins, ": must not be negative"));
+        cat("--exit-duration-in-mins ", exit_duration_in_mins, ": expected 0 (never) to 1e9"));
   }
   if (override_opt_param_scheduler && use_checkpoint_opt_param_scheduler) {
     throw UsageError(

@@ -93,6 +93,9 @@ refuses 2 "no checkpoint" "$reshard" --force "$nano" theirs # another program's 
 cp -r copy outer && cp -r copy outer/inner
 refuses 2 "lies in" "$reshard" --force outer/inner outer
 [ -f outer/inner/manifest.json ] || fail "--force took the source"
+refuses 2 "holds inner" "$reshard" --force copy outer # something else in a checkpoint's folder
+[ -f outer/inner/manifest.json ] || fail "--force took what is no part of a checkpoint"
+refuses 2 "would lie in the checkpoint" "$reshard" copy ckpt/x
 rm -r theirs outer
 refuses 2 "source" "$reshard" "" x
 echo text > file

@@ -58,6 +58,7 @@ same_folder plain background "--async-save"
 expect 75 'iteration 6 is left' "${train[@]}" --save gone --load gone --async-save --save-interval 1 --exit-interval 6
 expect 0 '' "${train[@]}" --save gone --load gone --async-save --save-interval 1
 same_folder whole/iter_0000012 gone/iter_0000012 "6 + 6 steps with --async-save"
+expect 2 'whole/iter_0000012: is a checkpoint' "${train[@]}" --save whole/iter_0000012
 expect 2 'async-save: needs --save' "${train[@]}" --async-save
 expect 2 'save-failures 0: must be at least 1' "${train[@]}" --save refused --save-failures 0
 for how in '' --async-save; do
