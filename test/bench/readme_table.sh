@@ -77,8 +77,12 @@ table() {
       count = member($0, "pairs")
       if (count == "") count = member($0, "rounds")
       text = figure(value) (unit == "" ? "" : " " unit)
-      if (least != "" && most != "") text = text ", " figure(least) " to " figure(most)
-      if (count != "") text = text " in " count (member($0, "pairs") != "" ? " pairs" : " rounds")
+      if (count == 1) {
+        text = text " in one round"
+      } else {
+        if (least != "" && most != "") text = text ", " figure(least) " to " figure(most)
+        if (count != "") text = text " in " count (member($0, "pairs") != "" ? " pairs" : " rounds")
+      }
       if (goal != "") text = text " (" goal ")"
       row[key] = "| " cell(bench (set == "" ? "" : ", " set) ": " what) " | " cell(text) " | `" member($0, "command") "` |"
     }
