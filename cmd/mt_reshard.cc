@@ -65,7 +65,7 @@ std::string foreign_name(const std::string& path) {
 void check_destination(const std::string& path, const std::string& source, bool force) {
   std::error_code ignored;
   const std::string parent = std::filesystem::weakly_canonical(path + "/..", ignored).string();
-  if (!parent.empty() && mt::is_checkpoint(parent)) {
+  if (mt::exists(parent) && mt::is_checkpoint(parent)) {
     throw mt::UsageError(
         mt::cat(mt::printable(path), " would lie in the checkpoint ", mt::printable(parent)));
   }

@@ -253,7 +253,7 @@ TrainingStart start_training(const TrainOptions& options, const Options& given) 
   options.adam.check();
   // Before the checkpoint is chosen, so that no other job adds one behind our back.
   const bool saves = !run.save.empty() && !run.bench_gemm;
-  if (saves && is_checkpoint(run.save)) {
+  if (saves && exists(run.save) && is_checkpoint(run.save)) {
     throw UsageError(cat("--save ", run.save,
                          ": is a checkpoint; expected a folder in which checkpoints appear"));
   }
