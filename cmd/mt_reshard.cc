@@ -63,8 +63,8 @@ std::string foreign_name(const std::string& path) {
 // Nothing but a checkpoint is replaced, and none that holds the source or anything else; none is
 // made inside another.
 void check_destination(const std::string& path, const std::string& source, bool force) {
-  std::error_code ignored;
-  const std::string parent = std::filesystem::weakly_canonical(path + "/..", ignored).string();
+  std::string parent = std::filesystem::path(path + "/..").lexically_normal().string();
+  if (parent.size() > 1 && parent.back() == '/') parent.pop_back();
   if (mt::exists(parent) && mt::is_checkpoint(parent)) {
     throw mt::UsageError(
         mt::cat(mt::printable(path), " would lie in the checkpoint ", mt::printable(parent)));

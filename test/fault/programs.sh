@@ -159,13 +159,13 @@ prepare_reshard_import() { mkdir -p d; }
 command_reshard_import() { command=("$bin/mt-reshard" ../made/hf d/to); }
 state_reshard_import() { folder_state d/to reshard_import ''; }
 left_reshard_import() { ls -A d | grep -vx to; }
-before_reshard_import="none" after_reshard_import="new" names_reshard_import='d/\.?to| d:|made/hf|standard'
+before_reshard_import="none" after_reshard_import="new" names_reshard_import='d/\.?to| d:|d/manifest|made/hf|standard'
 
 prepare_reshard_copy() { mkdir -p d; }
 command_reshard_copy() { command=("$bin/mt-reshard" ../made/run d/to); }
 state_reshard_copy() { folder_state d/to reshard_copy ''; }
 left_reshard_copy() { ls -A d | grep -vx to; }
-before_reshard_copy="none" after_reshard_copy="new" names_reshard_copy='d/\.?to| d:|made/run|standard'
+before_reshard_copy="none" after_reshard_copy="new" names_reshard_copy='d/\.?to| d:|d/manifest|made/run|standard'
 
 prepare_reshard_over() { mkdir -p d && cp -r ../made/whole/iter_0000002 d/to; }
 command_reshard_over() { command=("$bin/mt-reshard" --force ../made/run d/to); }
