@@ -9,7 +9,7 @@
 namespace mt {
 
 GptStage::Parts::Parts(const ModelConfig& model, const StageRange& stage, const Communicator& group,
-                       Pool& memory, Use what_for, DType numbers)
+                       Pool& memory, Use what_for, DType numbers, const LayerLayout& layout)
     : config(model), range(stage), pool(&memory), use(what_for) {
   config.check();
   MT_ASSERT(0 <= range.first_layer && range.first_layer <= range.last_layer &&
@@ -19,7 +19,8 @@ GptStage::Parts::Parts(const ModelConfig& model, const StageRange& stage, const 
                          .pool = memory,
                          .gradient = gradient,
                          .init_std = config.init_method_std,
-                         .numbers = numbers};
+                         .numbers = numbers,
+                         .layout = layout};
   const bool tied = !config.untie_embeddings_and_output_weights;
   if (range.first) {
     embedding.emplace(EmbeddingSizes{.vocabulary = config.vocab_size,
@@ -44,15 +45,10 @@ GptStage::Parts::Parts(const ModelConfig& model, const StageRange& stage, const 
     blocks.back().collect(parameters);
   }
   if (!range.last) return;
-  if (tied && !range.first) {
-    throw UsageError(
-        "a tied output layer must lie on the stage of the embedding: one stage, or "
-        "--untie-embeddings-and-output-weights");
-  }
   final_norm.emplace("final_layernorm", config.hidden_size, config.layernorm_epsilon, setup);
   final_norm->collect(parameters);
   head.emplace(config.vocab_size, group);
-  if (tied) {
+  if (tied && range.first) {
     if (use == Use::kTraining) {
       head_gradient = embedding->words().grad;
       embedding_gradient.emplace(embedding->range(), config.hidden_size, memory);
@@ -60,12 +56,14 @@ GptStage::Parts::Parts(const ModelConfig& model, const StageRange& stage, const 
     return;
   }
   const OwnedRange rows = owned_range(config.vocab_size, group);
-  output_weight = make_parameter(memory,
-                                 {{.name = "output_layer.weight",
-                                   .global_shape = {config.vocab_size, config.hidden_size},
-                                   .offset = {rows.begin, 0},
-                                   .extent = {rows.size(), config.hidden_size}}},
-                                 gradient, Init::kNormal, config.init_method_std, numbers);
+  output_weight =
+      make_parameter(memory,
+                     {{.name = tied ? "embedding.word_embeddings.weight" : "output_layer.weight",
+                       .global_shape = {config.vocab_size, config.hidden_size},
+                       .offset = {rows.begin, 0},
+                       .extent = {rows.size(), config.hidden_size}}},
+                     gradient, Init::kNormal, config.init_method_std, numbers);
+  output_weight.copy = tied;
   head_gradient = output_weight.grad;
   parameters.push_back(&output_weight);
 }
@@ -164,8 +162,8 @@ double GptStage::Parts::train_loss(const GptInput& input, const Tensor& x, doubl
 }
 
 GptStage::GptStage(const ModelConfig& config, StageRange range, const Communicator& tp, Pool& pool,
-                   Use use, DType numbers)
-    : parts_(std::make_unique<Parts>(config, range, tp, pool, use, numbers)) {}
+                   Use use, DType numbers, const LayerLayout& layout)
+    : parts_(std::make_unique<Parts>(config, range, tp, pool, use, numbers, layout)) {}
 
 GptStage::~GptStage() = default;
 

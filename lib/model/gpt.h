@@ -9,6 +9,7 @@
 
 #include "comm/communicator.h"
 #include "model/config.h"
+#include "nn/linear.h"
 #include "nn/prefix_tree.h"
 #include "tensor/parameter.h"
 #include "tensor/tensor.h"
@@ -47,9 +48,11 @@ class GptStage {
 
   // tp and pool must outlive the stage. Parameters are uninitialised until initialize() or a load.
   // numbers: what the parameters are rounded to (see Parameter); other than f32 for inference only.
-  // Activations and caches are f32 whatever it is.
+  // Activations and caches are f32 whatever it is. A tied head on a stage without the embedding
+  // holds a copy of its weights (Parameter::copy), whose gradient the caller adds to the
+  // embedding's.
   GptStage(const ModelConfig& config, StageRange range, const Communicator& tp, Pool& pool, Use use,
-           DType numbers = DType::kF32);
+           DType numbers = DType::kF32, const LayerLayout& layout = {});
   ~GptStage();
 
   // Initial weights as functions of (seed, tensor name, global index): N(0, init_method_std), for

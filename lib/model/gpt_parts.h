@@ -31,7 +31,7 @@ struct GptStage::Cache {
 
 struct GptStage::Parts {
   Parts(const ModelConfig& model, const StageRange& stage, const Communicator& group, Pool& memory,
-        Use what_for, DType numbers);
+        Use what_for, DType numbers, const LayerLayout& layout);
 
   // Checks ids and sizes. `start`: position of the first token where no ids are given.
   void check(const GptInput& input, std::int64_t start) const;
@@ -60,7 +60,7 @@ struct GptStage::Parts {
   std::deque<Block> blocks;  // a deque: parameters stay where they are
   std::optional<LayerNorm> final_norm;
   std::optional<VocabParallelHead> head;
-  Parameter output_weight;                        // untied heads only
+  Parameter output_weight;                        // of heads that share no weight of this stage
   Tensor head_gradient;                           // of the head's weight
   std::optional<RowGradient> embedding_gradient;  // with a tied head: see finish_gradients
   std::vector<Parameter*> parameters;

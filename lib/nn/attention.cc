@@ -11,7 +11,8 @@ LayerSetup with_std(const LayerSetup& setup, double std) {
           .pool = setup.pool,
           .gradient = setup.gradient,
           .init_std = std,
-          .numbers = setup.numbers};
+          .numbers = setup.numbers,
+          .layout = setup.layout};
 }
 
 // Positions [begin, end) of x [1, s, n].

@@ -11,6 +11,24 @@
 
 namespace mt {
 
+// What a layer keeps of its activations between forward and backward, and what it computes again
+// (Korthikanti et al., arXiv:2205.05198, section 5).
+enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
+
+// How the work of a layer is cut and summed; the defaults are those of one rank.
+struct LayerLayout {
+  // Norm, dropout and residual on this rank's slice of the positions (Korthikanti et al., section
+  // 4.2): activations between the layers are [b, s/t, h].
+  bool sequence_parallel = false;
+  // Parts into which every sum is cut that a layout could cut, added in a balanced tree, so that
+  // the layout changes no bit (--reduction tree). 1: sums as they come (--reduction fast).
+  int virtual_shards = 1;
+  // Of them, those of the samples of a step that this rank of the data axis sums: virtual_shards
+  // over the ranks of that axis. 1 with --reduction fast.
+  int sample_shards = 1;
+  Recompute recompute = Recompute::kNone;
+};
+
 // What building a layer takes besides its sizes.
 struct LayerSetup {
   const Communicator& tp;  // must outlive the layer
@@ -18,6 +36,7 @@ struct LayerSetup {
   Gradient gradient = Gradient::kZeroed;
   double init_std = 0.02;       // of the layer's weights; biases start at 0, gains at 1
   DType numbers = DType::kF32;  // of the parameters: see Parameter
+  LayerLayout layout = {};
 };
 
 // The part [begin, end) of n things that this rank of tp owns: floor(i n / t) to

@@ -12,7 +12,8 @@ Mlp::Mlp(const std::string& name, std::int64_t hidden, std::int64_t inner, doubl
             .pool = setup.pool,
             .gradient = setup.gradient,
             .init_std = output_std,
-            .numbers = setup.numbers}) {}
+            .numbers = setup.numbers,
+            .layout = setup.layout}) {}
 
 Tensor Mlp::forward(const Tensor& x, const Tensor& residual, Saved* saved) const {
   const auto inner = in_.forward_gelu(x, saved != nullptr ? &saved->in : nullptr);

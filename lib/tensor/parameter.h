@@ -29,6 +29,19 @@ struct Parameter {
   Tensor value;
   DType numbers = DType::kF32;
   Tensor grad;  // f32, same shape; undefined in a model for inference
+  // A second part of the gradient that is kept apart through all sums over samples and ranks of the
+  // data axis, and added to grad once after them; undefined: none.
+  Tensor grad_apart;
+  // The gradient of a vector in parts [n, ..], one a virtual shard of the positions, in the place
+  // of grad through all sums over samples and ranks of the data axis; then their tree is grad's
+  // value. Undefined: grad itself is summed.
+  Tensor grad_shards;
+  // Each rank of the tensor axis has the sum over its own positions only: grad is to be summed over
+  // that axis, too.
+  bool sum_over_tensor = false;
+  // Another stage holds the same weights, and saves and counts them: the output layer's copy of the
+  // word embedding.
+  bool copy = false;
   std::vector<Segment> segments;
   bool decay = true;  // weight decay: false for biases and norms
   Init init = Init::kNormal;
