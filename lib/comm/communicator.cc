@@ -1,5 +1,6 @@
 #include "comm/communicator.h"
 
+#include <cstring>
 #include <exception>
 
 #include "base/error.h"
@@ -73,6 +74,24 @@ void Communicator::broadcast(const Tensor& x, int root) const {
   if (size_ == 1 || unwinding()) return;
   count(CommCall::kBroadcast, x.bytes());
   broadcast_from(bytes(x), root);
+}
+
+void Communicator::all_gather(const void* part, std::int64_t bytes, void* whole) const {
+  if (unwinding()) return;
+  if (size_ == 1) {
+    if (part != whole) std::memcpy(whole, part, static_cast<std::size_t>(bytes));
+    return;
+  }
+  count(CommCall::kAllGather, bytes * size_);
+  gather_all({.data = const_cast<void*>(part), .count = bytes},
+             {.data = whole, .count = bytes * size_});
+}
+
+void Communicator::broadcast(void* x, std::int64_t bytes, int root) const {
+  MT_ASSERT(0 <= root && root < size_);
+  if (size_ == 1 || unwinding()) return;
+  count(CommCall::kBroadcast, bytes);
+  broadcast_from({.data = x, .count = bytes}, root);
 }
 
 void Communicator::barrier() const {

@@ -54,6 +54,9 @@ class Communicator {
   // whole [size * n] = the parts [n] in the order of the ranks. part may lie in its place in whole.
   void all_gather(const Tensor& part, const Tensor& whole) const;
   void broadcast(const Tensor& x, int root) const;
+  // The same for memory of the host.
+  void all_gather(const void* part, std::int64_t bytes, void* whole) const;
+  void broadcast(void* x, std::int64_t bytes, int root) const;
   void barrier() const;
 
   // Between two ranks, in order. send returns at once and keeps x's buffer until it is sent: its

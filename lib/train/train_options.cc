@@ -193,6 +193,7 @@ void TrainOptions::add_to(Options& options) {
   options.section("Optimizer");
   schedule.add_to(options);
   adam.add_to(options);
+  parallel.add_to(options);
 }
 
 }  // namespace mt

@@ -13,6 +13,7 @@
 #include "optim/lr_schedule.h"
 #include "train/batch_schedule.h"
 #include "train/layer_norms.h"
+#include "train/parallel_options.h"
 
 namespace mt {
 
@@ -71,6 +72,7 @@ struct TrainOptions {
   RunOptions run;
   LrScheduleOptions schedule;
   AdamOptions adam;
+  ParallelOptions parallel;
 
   void add_to(Options& options);
 };

@@ -278,6 +278,12 @@ TrainingStart start_training(const TrainOptions& options, const Options& given) 
       validates ? TrainingData::Validation::kNeeded : TrainingData::Validation::kNone,
       given.given("split"));
   check_fit(start);
+  start.grid = start.options.parallel.check(start.options.model,
+                                            {.micro_batch_size = run.micro_batch_size,
+                                             .global_batch_size = run.global_batch_size,
+                                             .seq_length = start.options.data.seq_length,
+                                             .ramp = run.ramp},
+                                            1);
   check_memory(start.options);
   take_sources(start);
   if (saves) prepare_folder(start);

@@ -22,6 +22,7 @@ struct TrainingStart {
   std::optional<DirectoryLock> lock;           // of --save
   // The run goes on from its own folder, in which damaged later checkpoints may be in the way.
   bool same_folder = false;
+  GridShape grid;  // of the ranks of this run
 };
 
 // `given` is the table that `options` was parsed with. Throws UsageError (a contradiction, a size
