@@ -1,4 +1,4 @@
-// The table of operations: the whole difference between devices. lib/tensor/ops.cc is the only
+// The table of operations: the whole difference between devices. lib/tensor/ops*.cc are the only
 // caller; it has checked shapes and types. Matrices are row-major; a leading dimension (lda, ...)
 // counts elements. "Overwrites" and "adds" are said for every output. Pointers are to the device's
 // memory.
@@ -59,6 +59,8 @@ struct Dropout {
   std::uint32_t layer = 0;
   std::uint32_t site = 0;
   const std::int64_t* samples = nullptr;  // [batch]: global index of each sample of the micro-batch
+  // Of DropoutAdd alone: the row of the sample that row 0 is, where rows are a slice of it.
+  std::int64_t first_row = 0;
 };
 
 // Attention of one micro-batch, scores never held as a matrix: keys are visited in blocks of fixed
@@ -119,8 +121,8 @@ struct LayerNormBackward {
 };
 
 // out = dropout(x) + residual over a micro-batch of `batch` samples with rows x cols elements each;
-// bias is already in x. out may be x or residual. residual may be null. Element: row * cols + col
-// inside the sample.
+// bias is already in x. out may be x or residual. residual may be null. Element: (first_row + row)
+// * cols + col inside the sample.
 struct DropoutAdd {
   std::int64_t batch = 0, rows = 0, cols = 0;
   const void *x = nullptr, *residual = nullptr;
@@ -213,11 +215,17 @@ struct Kernels {
   void (*attention_backward)(DType, const AttentionBackward&);
   void (*layernorm_forward)(DType, const LayerNormForward&);
   void (*layernorm_backward)(DType, const LayerNormBackward&);
-  // dx = dy * GELU'(x): overwritten; dx may be dy. Forward is the epilogue of gemm.
+  // y = GELU(x) (tanh form), the bits of gemm's epilogue: overwritten.
+  void (*gelu)(DType, const void* x, void* y, std::int64_t count);
+  // dx = dy * GELU'(x): overwritten; dx may be dy.
   void (*gelu_backward)(DType, const void* x, const void* dy, void* dx, std::int64_t count);
   void (*dropout_add)(DType, const DropoutAdd&);
   // out[cols] += sum over rows of x: added, a chain in the order of the rows.
   void (*sum_rows)(DType, const void* x, void* out, std::int64_t rows, std::int64_t cols);
+  // y[rows, cols] + bias[cols], then + residual[rows, cols] if not null, as in gemm's epilogue:
+  // overwrites y.
+  void (*add_bias)(DType, const void* bias, const void* residual, void* y, std::int64_t rows,
+                   std::int64_t cols);
   // y += x.
   void (*add)(DType, const void* x, void* y, std::int64_t count);
   void (*embedding_forward)(DType, const EmbeddingForward&);

@@ -1,4 +1,4 @@
-// Operations element by element against float64: AdamW, GELU's gradient, sums, dropout, normal
+// Operations element by element against float64: AdamW, GELU, sums, dropout, normal
 // numbers, and the search for what is not finite.
 #include "kernels_testing.h"
 
@@ -28,6 +28,68 @@ TEST(Gelu, backward_matches_finite_differences) {
       const double want =
           static_cast<double>(dy[i]) * (gelu_exact(at + h) - gelu_exact(at - h)) / (2 * h);
       ASSERT_NEAR(got[i], want, 1e-6 * (1 + std::fabs(want)));
+    }
+  }
+}
+
+// y = x I through the product, so that its epilogue finishes x itself.
+struct Epilogue {
+  const Numbers& x;
+  std::int64_t rows, cols;
+  const float *bias = nullptr, *residual = nullptr;
+  float* gelu = nullptr;
+
+  [[nodiscard]] Numbers finish(const Kernels& kernels) const {
+    Numbers one(static_cast<std::size_t>(cols * cols)), y(x.size());
+    for (std::int64_t i = 0; i < cols; ++i) one[static_cast<std::size_t>(i * cols + i)] = 1;
+    kernels.gemm(DType::kF32, {.m = rows,
+                               .n = cols,
+                               .k = cols,
+                               .a = x.data(),
+                               .lda = cols,
+                               .b = one.data(),
+                               .ldb = cols,
+                               .b_transposed = true,
+                               .c = y.data(),
+                               .ldc = cols,
+                               .bias = bias,
+                               .residual = residual,
+                               .gelu = gelu});
+    return y;
+  }
+};
+
+TEST(Gelu, forward_is_the_formula_with_the_bits_of_the_epilogue) {
+  for (const auto& [rows, cols] :
+       {std::pair<std::int64_t, std::int64_t>{1, 1}, {7, 17}, {400, 50}}) {
+    const Numbers x = random_numbers(static_cast<std::size_t>(rows * cols), 1, 2.0F);
+    const Numbers got = same_everywhere([&](const Kernels& kernels) {
+      Numbers y(x.size()), epilogue(x.size());
+      kernels.gelu(DType::kF32, x.data(), y.data(), count_of(x));
+      const Epilogue product{.x = x, .rows = rows, .cols = cols, .gelu = epilogue.data()};
+      (void)product.finish(kernels);
+      EXPECT_TRUE(same_bits(y, epilogue));
+      return y;
+    });
+    for (std::size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(got[i], gelu_exact(x[i]), 1e-6);
+  }
+}
+
+TEST(AddBias, has_the_bits_of_the_epilogue) {
+  for (const auto& [rows, cols] :
+       {std::pair<std::int64_t, std::int64_t>{1, 1}, {7, 17}, {400, 50}}) {
+    const auto n = static_cast<std::size_t>(rows * cols);
+    const Numbers x = random_numbers(n, 1), residual = random_numbers(n, 2);
+    const Numbers bias = random_numbers(static_cast<std::size_t>(cols), 3);
+    for (const float* more : {static_cast<const float*>(nullptr), residual.data()}) {
+      (void)same_everywhere([&](const Kernels& kernels) {
+        Numbers y = x;
+        kernels.add_bias(DType::kF32, bias.data(), more, y.data(), rows, cols);
+        const Epilogue product{
+            .x = x, .rows = rows, .cols = cols, .bias = bias.data(), .residual = more};
+        EXPECT_TRUE(same_bits(y, product.finish(kernels)));
+        return y;
+      });
     }
   }
 }
@@ -194,6 +256,37 @@ TEST(DropoutAdd, drops_what_the_numbers_say_in_any_micro_batch) {
         EXPECT_TRUE(same_bits(got, x));
       }
     }
+  }
+}
+
+TEST(DropoutAdd, rows_of_a_slice_draw_what_they_draw_in_the_whole) {
+  const std::vector<std::int64_t> samples = {77};
+  const Dropout dropout = dropout_of(0.3F, samples);
+  for (const std::int64_t cols : {1, 2, 17, 64, 5003}) {  // a slice begins at any of 4 numbers
+    const std::int64_t rows = 9;
+    const Numbers x = random_numbers(static_cast<std::size_t>(rows * cols), 1);
+    (void)same_everywhere([&](const Kernels& kernels) {
+      Numbers whole(x.size()), slices(x.size());
+      kernels.dropout_add(DType::kF32, {.batch = 1,
+                                        .rows = rows,
+                                        .cols = cols,
+                                        .x = x.data(),
+                                        .out = whole.data(),
+                                        .dropout = dropout});
+      for (const auto& [begin, end] :
+           {std::pair<std::int64_t, std::int64_t>{0, 1}, {1, 3}, {3, 6}, {6, 9}}) {
+        Dropout slice = dropout;
+        slice.first_row = begin;
+        kernels.dropout_add(DType::kF32, {.batch = 1,
+                                          .rows = end - begin,
+                                          .cols = cols,
+                                          .x = x.data() + begin * cols,
+                                          .out = slices.data() + begin * cols,
+                                          .dropout = slice});
+      }
+      EXPECT_TRUE(same_bits(whole, slices)) << cols;
+      return slices;
+    });
   }
 }
 

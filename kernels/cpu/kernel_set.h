@@ -42,7 +42,10 @@ void attention_forward(DType dtype, const AttentionForward& f);
 void attention_backward(DType dtype, const AttentionBackward& b);
 void layernorm_forward(DType dtype, const LayerNormForward& f);
 void layernorm_backward(DType dtype, const LayerNormBackward& b);
+void gelu(DType dtype, const void* x, void* y, std::int64_t count);
 void gelu_backward(DType dtype, const void* x, const void* dy, void* dx, std::int64_t count);
+void add_bias(DType dtype, const void* bias, const void* residual, void* y, std::int64_t rows,
+              std::int64_t cols);
 void dropout_add(DType dtype, const DropoutAdd& d);
 void sum_rows(DType dtype, const void* x, void* out, std::int64_t rows, std::int64_t cols);
 void add(DType dtype, const void* x, void* y, std::int64_t count);

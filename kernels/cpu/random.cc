@@ -7,13 +7,17 @@
 namespace mt::cpu::MT_KERNEL_SET {
 namespace {
 
-void dropout_add_chunk(const DropoutMask& mask, std::int64_t sample, const float* x,
-                       const float* residual, float* out, std::int64_t begin, std::int64_t end) {
+// Elements begin .. end - 1 of x, whose element 0 is element `first` of the sample. begin is a
+// multiple of 4.
+void dropout_add_chunk(const DropoutMask& mask, std::int64_t sample, std::int64_t first,
+                       const float* x, const float* residual, float* out, std::int64_t begin,
+                       std::int64_t end) {
   alignas(64) float factors[64];
-  for (std::int64_t e = begin; e < end; e += 64) {
-    dropout_factors(mask, sample, static_cast<std::uint64_t>(e) / 4, factors);
-    sweep(e, end < e + 64 ? end : e + 64, [&](std::int64_t i, auto part) {
-      const Floats kept = load(x + i, part) * load(factors + (i - e));
+  const std::int64_t skip = first % 4, step = skip == 0 ? 64 : 60;
+  for (std::int64_t e = begin; e < end; e += step) {
+    dropout_factors(mask, sample, static_cast<std::uint64_t>(first + e) / 4, factors);
+    sweep(e, end < e + step ? end : e + step, [&](std::int64_t i, auto part) {
+      const Floats kept = load(x + i, part) * load(factors + skip + (i - e), part);
       store(out + i, residual == nullptr ? kept : kept + load(residual + i, part), part);
     });
   }
@@ -85,7 +89,8 @@ void dropout_add(DType dtype, const DropoutAdd& d) {
         d.residual == nullptr ? nullptr : static_cast<const float*>(d.residual) + b * count;
     auto* out = static_cast<float*>(d.out) + b * count;
     if (d.dropout.probability > 0) {
-      dropout_add_chunk(mask, d.dropout.samples[b], x, residual, out, begin, end);
+      dropout_add_chunk(mask, d.dropout.samples[b], d.dropout.first_row * d.cols, x, residual, out,
+                        begin, end);
     } else {
       copy_add_chunk(x, residual, out, begin, end);
     }

@@ -85,13 +85,19 @@ struct LayerNormGradients {
 void layernorm_backward(const Tensor& x, const Tensor& gain, const Tensor& mean, const Tensor& rstd,
                         const Tensor& dy, const LayerNormGradients& gradients);
 
+// y = GELU(x), the bits of linear's epilogue.
+void gelu(const Tensor& x, const Tensor& y);
 // dx = dy GELU'(x); dx may be dy.
 void gelu_backward(const Tensor& x, const Tensor& dy, const Tensor& dx);
 // out = dropout(x) + residual; all [b, rows, cols]; residual may be undefined; out may be either.
+// With dropout.first_row they are a slice of the rows of larger samples.
 void dropout_add(const Tensor& x, const Tensor& residual, const Tensor& out,
                  const Dropout& dropout);
 // out [n] += sum over the rows of x [.., n]: added.
 void sum_rows(const Tensor& x, const Tensor& out);
+// y = y [.., n] + bias [n] + residual, the bits of linear's epilogue; residual, like y, may be
+// undefined.
+void add_bias(const Tensor& bias, const Tensor& residual, const Tensor& y);
 // y += x.
 void add(const Tensor& x, const Tensor& y);
 
