@@ -10,10 +10,38 @@
 namespace mt::cpu::MT_KERNEL_SET::product {
 namespace {
 
-// a as M contiguous rows of k.
+// Some rows of a, from `first` on, that are multiplied together: side by side for each step of the
+// contraction, a cache line for one or two steps of all.
 struct Rows {
-  const float* data;
-  std::int64_t ld;
+  const float* data;  // row first + i at step p: data[p * count + i]
+  std::int64_t first, count;
+};
+
+// All of a, in as few and as equal parts as hold kChainRows at most.
+constexpr int kChainRows = 8;
+struct AllRows {
+  Rows part[parts_of(kFewRows, kChainRows)] = {};
+  int parts = 0;
+
+  explicit AllRows(const Gemm& g) {
+    parts = static_cast<int>(parts_of(g.m, kChainRows));
+    const auto* const from = static_cast<const float*>(g.a);
+    if (g.m == 1 && !g.a_transposed) {
+      part[0] = {from, 0, 1};
+      return;
+    }
+    auto* to = static_cast<float*>(scratch(static_cast<std::size_t>(g.m * g.k) * sizeof(float)));
+    const std::int64_t row = g.a_transposed ? 1 : g.lda, step = g.a_transposed ? g.lda : 1;
+    for (int i = 0; i < parts; ++i) {
+      const std::int64_t first = i * g.m / parts, count = (i + 1) * g.m / parts - first;
+      part[i] = {to, first, count};
+      for (std::int64_t p = 0; p < g.k; ++p) {
+        for (std::int64_t r = 0; r < count; ++r) {
+          *to++ = from[(first + r) * row + p * step];
+        }
+      }
+    }
+  }
 };
 
 inline float element(const float* b) {
@@ -27,11 +55,11 @@ inline float element(const std::uint16_t* b) {
 template <typename T>
 void one_column(const Gemm& g, const Rows& a, std::int64_t j) {
   const T* const b = static_cast<const T*>(g.b) + j * g.ldb;
-  for (std::int64_t i = 0; i < g.m; ++i) {
-    float* const c = static_cast<float*>(g.c) + i * g.ldc + j;
+  for (std::int64_t i = 0; i < a.count; ++i) {
+    float* const c = static_cast<float*>(g.c) + (a.first + i) * g.ldc + j;
     float sum = g.output == Output::kAdd ? *c : 0.0F;
     for (std::int64_t p = 0; p < g.k; ++p) {
-      sum = __builtin_fmaf(a.data[i * a.ld + p], element(b + p), sum);
+      sum = __builtin_fmaf(a.data[p * a.count + i], element(b + p), sum);
     }
     *c = sum;
   }
@@ -41,70 +69,85 @@ void one_column(const Gemm& g, const Rows& a, std::int64_t j) {
 // Groups of eight columns that are in work together: enough chains to hide the latency of one.
 constexpr int kGroups = 2;
 constexpr int kColumns = 8 * kGroups;
-// Rows of a whose chains stay in registers.
-constexpr int kChainRows = 4;
+// Rows of a for which the chains of two groups stay in registers.
+constexpr int kPairedRows = 4;
 
-// Eight columns, some steps of which are turned around in registers: f(q, step q of the eight).
+// Steps of eight columns that are turned around in registers at a time: 16 bytes of each.
 template <typename T>
-constexpr int kTurned = sizeof(T) == 2 ? 16 : 8;
-template <typename F>
-[[gnu::always_inline]] inline void turn(const float* const* rows, std::int64_t p, const F& f) {
-  __m256 step[8];
-  transpose_8x8(rows, p, step);
-#pragma GCC unroll 8
-  for (int q = 0; q < 8; ++q) {
-    f(q, step[q]);
+constexpr int kTurned = 16 / sizeof(T);
+// Eight rows of b, ld apart, from `b` on: float q of column i to lane i of turned[q]. A pair of
+// bf16 moves as one float does, and is widened when it is wanted.
+template <typename T>
+[[gnu::always_inline]] inline void turn(const T* b, std::int64_t ld, __m256* turned) {
+  __m256 t[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const auto* low = reinterpret_cast<const float*>(b + i * ld);
+    const auto* high = reinterpret_cast<const float*>(b + (i + 4) * ld);
+    t[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1);
   }
+  const __m256 low0 = _mm256_unpacklo_ps(t[0], t[1]);
+  const __m256 high0 = _mm256_unpackhi_ps(t[0], t[1]);
+  const __m256 low1 = _mm256_unpacklo_ps(t[2], t[3]);
+  const __m256 high1 = _mm256_unpackhi_ps(t[2], t[3]);
+  turned[0] = _mm256_shuffle_ps(low0, low1, 0x44);
+  turned[1] = _mm256_shuffle_ps(low0, low1, 0xEE);
+  turned[2] = _mm256_shuffle_ps(high0, high1, 0x44);
+  turned[3] = _mm256_shuffle_ps(high0, high1, 0xEE);
 }
-// A pair of steps moves as one float does, and is widened when it is wanted: 16 would not fit into
-// the registers.
-template <typename F>
-[[gnu::always_inline]] inline void turn(const std::uint16_t* const* rows, std::int64_t p,
-                                        const F& f) {
-  const float* pairs[8];
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) {
-    pairs[i] = reinterpret_cast<const float*>(rows[i] + p);
-  }
-  __m256 pair[8];
-  transpose_8x8(pairs, 0, pair);
-#pragma GCC unroll 8
-  for (int q = 0; q < 8; ++q) {
-    f(2 * q, low_of_pairs(pair[q]));
-    f(2 * q + 1, high_of_pairs(pair[q]));
-  }
+// Step q of what turn() gave.
+template <typename T>
+[[gnu::always_inline]] inline __m256 step_of(const __m256* turned, int q) {
+  if constexpr (sizeof(T) == 4) return turned[q];
+  return q % 2 == 0 ? low_of_pairs(turned[q / 2]) : high_of_pairs(turned[q / 2]);
 }
 
-// The rows of b for kColumns columns of c, and the lines of them that will be read next.
-template <typename T, int kGroupsHere = kGroups>
-struct Columns {
-  const T* row[8 * kGroupsHere];
-  std::int64_t k, next;  // elements of a row; from a row to the same one of the next columns
+// Asks for the lines of b that come next while others are in work, in the order in which they lie
+// and as many a step as the steps use up: rows that begin and end all the time escape the
+// hardware's own reading ahead, and a burst of requests fills its queue.
+class Ahead {
+ public:
+  // `steps` steps of rows `ld` apart, from `begin` on.
+  template <typename T>
+  Ahead(const T* begin, std::int64_t steps, std::int64_t ld)
+      : at_(reinterpret_cast<const char*>(begin)),
+        left_(steps * static_cast<std::int64_t>(sizeof(T))),
+        row_(left_),
+        gap_((ld - steps) * static_cast<std::int64_t>(sizeof(T))) {}
+  template <int kLines>
+  [[gnu::always_inline]] void ask() {
+#pragma GCC unroll 4
+    for (int i = 0; i < kLines; ++i) {
+      __builtin_prefetch(at_ + i * 64);
+    }
+    at_ += kLines * 64;
+    left_ -= kLines * 64;
+    if (left_ <= 0) {  // to the row behind
+      at_ += left_ + gap_;
+      left_ = row_;
+    }
+  }
 
-  Columns(const Gemm& g, std::int64_t j) : k(g.k), next(8 * kGroupsHere * g.ldb) {
-    for (int i = 0; i < 8 * kGroupsHere; ++i) {
-      row[i] = static_cast<const T*>(g.b) + (j + i) * g.ldb;
-    }
-  }
-  // At step p, for eight rows: some lines ahead, at the end of the rows in the next ones.
-  void prefetch(int group, std::int64_t p) const {
-    constexpr std::int64_t kLine = 64 / sizeof(T);
-    constexpr std::int64_t kAhead = 16 / kGroupsHere * kLine;  // 8 KB of all rows
-    if (p % kLine != 0) return;
-    const std::int64_t at = p + kAhead < k ? p + kAhead : p + kAhead - k + next;
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) {
-      __builtin_prefetch(row[group * 8 + i] + at);
-    }
-  }
+ private:
+  const char* at_;
+  std::int64_t left_, row_, gap_;
 };
 
-// M <= kChainRows rows of c.
-template <int M, typename T, int kHere = kGroups>
-void columns_of_transposed(const Gemm& g, const Rows& a, std::int64_t j) {
+// Steps that are done for all rows of b in work before the next ones: short rows whole, as they lie
+// one behind the other; of long ones a part, so that what comes next does not lie too far ahead.
+template <typename T>
+std::int64_t block_steps(std::int64_t k) {
+  constexpr std::int64_t kShortRow = 4096;
+  constexpr std::int64_t kBlock = 256;
+  return k * static_cast<std::int64_t>(sizeof(T)) <= kShortRow ? k : kBlock;
+}
+
+// M rows and 8 kHere columns of c; `next` is the row of b where the columns after these begin.
+template <int M, typename T, int kHere>
+void columns_of_transposed(const Gemm& g, const Rows& a, std::int64_t j, std::int64_t next) {
   constexpr int kSteps = kTurned<T>;
-  const Columns<T, kHere> b(g, j);
-  float* const c = static_cast<float*>(g.c) + j;
+  const T* const b = static_cast<const T*>(g.b) + j * g.ldb;
+  float* const c = static_cast<float*>(g.c) + a.first * g.ldc + j;
   __m256 sum[M][kHere];
   for (int i = 0; i < M; ++i) {
     for (int group = 0; group < kHere; ++group) {
@@ -112,28 +155,40 @@ void columns_of_transposed(const Gemm& g, const Rows& a, std::int64_t j) {
                                                : _mm256_setzero_ps();
     }
   }
+  const std::int64_t block = block_steps<T>(g.k);
   std::int64_t p = 0;
-  for (; p + kSteps <= g.k; p += kSteps) {
-#pragma GCC unroll 4
-    for (int group = 0; group < kHere; ++group) {
-      b.prefetch(group, p);
-      turn(b.row + group * 8, p, [&](int q, __m256 step) {
-#pragma GCC unroll 4
+  while (p + kSteps <= g.k) {
+    const std::int64_t end = least(p + block, g.k);
+    Ahead ahead(end < g.k ? b + end : static_cast<const T*>(g.b) + next * g.ldb,
+                least(block, end < g.k ? g.k - end : g.k), g.ldb);
+    for (; p + kSteps <= end; p += kSteps) {
+      ahead.ask<2 * kHere>();
+      __m256 turned[kHere][4];
+#pragma GCC unroll 2
+      for (int group = 0; group < kHere; ++group) {
+        turn(b + group * 8 * g.ldb + p, g.ldb, turned[group]);
+      }
+#pragma GCC unroll 8
+      for (int q = 0; q < kSteps; ++q) {
+#pragma GCC unroll 8
         for (int i = 0; i < M; ++i) {
-          const __m256 x = _mm256_broadcast_ss(a.data + i * a.ld + p + q);
-          sum[i][group] = _mm256_fmadd_ps(x, step, sum[i][group]);
+          const __m256 x = _mm256_broadcast_ss(a.data + (p + q) * M + i);
+#pragma GCC unroll 2
+          for (int group = 0; group < kHere; ++group) {
+            sum[i][group] = _mm256_fmadd_ps(x, step_of<T>(turned[group], q), sum[i][group]);
+          }
         }
-      });
+      }
     }
   }
   for (; p < g.k; ++p) {
     for (int group = 0; group < kHere; ++group) {
       float step[8];
       for (int i = 0; i < 8; ++i) {
-        step[i] = element(b.row[group * 8 + i] + p);
+        step[i] = element(b + (group * 8 + i) * g.ldb + p);
       }
       for (int i = 0; i < M; ++i) {
-        const __m256 x = _mm256_broadcast_ss(a.data + i * a.ld + p);
+        const __m256 x = _mm256_broadcast_ss(a.data + p * M + i);
         sum[i][group] = _mm256_fmadd_ps(x, _mm256_loadu_ps(step), sum[i][group]);
       }
     }
@@ -145,118 +200,55 @@ void columns_of_transposed(const Gemm& g, const Rows& a, std::int64_t j) {
   }
 }
 
-// R rows of c += a times `steps` steps of kColumns columns that lie packed.
-template <int R>
-void chain_rows(const float* a, std::int64_t lda, const float* packed, std::int64_t steps, float* c,
-                std::int64_t ldc) {
-  __m256 sum[R][kGroups];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-    sum[r][0] = _mm256_loadu_ps(c + r * ldc);
-    sum[r][1] = _mm256_loadu_ps(c + r * ldc + 8);
-  }
-#pragma GCC unroll 2
-  for (std::int64_t p = 0; p < steps; ++p) {
-    const __m256 b0 = _mm256_load_ps(packed + p * kColumns);
-    const __m256 b1 = _mm256_load_ps(packed + p * kColumns + 8);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const __m256 x = _mm256_broadcast_ss(a + r * lda + p);
-      sum[r][0] = _mm256_fmadd_ps(x, b0, sum[r][0]);
-      sum[r][1] = _mm256_fmadd_ps(x, b1, sum[r][1]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-    _mm256_storeu_ps(c + r * ldc, sum[r][0]);
-    _mm256_storeu_ps(c + r * ldc + 8, sum[r][1]);
-  }
-}
-using ChainRows = void (*)(const float*, std::int64_t, const float*, std::int64_t, float*,
-                           std::int64_t);
-constexpr int kMostChainRows = 6;
-constexpr ChainRows kChainRowsOf[kMostChainRows] = {chain_rows<1>, chain_rows<2>, chain_rows<3>,
-                                                    chain_rows<4>, chain_rows<5>, chain_rows<6>};
-
-// More rows of c than that: some steps at a time are turned around into the first cache, and the
-// rows take them from there by turns.
-template <typename T>
-void columns_of_more_rows(const Gemm& g, const Rows& a, std::int64_t j) {
-  constexpr std::int64_t kBlock = 128;
-  alignas(32) float packed[kBlock * kColumns];
-  const Columns<T> b(g, j);
-  float* const c = static_cast<float*>(g.c) + j;
-  for (std::int64_t i = 0; i < g.m && g.output == Output::kOverwrite; ++i) {
-    _mm256_storeu_ps(c + i * g.ldc, _mm256_setzero_ps());
-    _mm256_storeu_ps(c + i * g.ldc + 8, _mm256_setzero_ps());
-  }
-  const std::int64_t turns = parts_of(g.m, kMostChainRows);
-  for (std::int64_t begin = 0; begin < g.k; begin += kBlock) {
-    const std::int64_t steps = least(kBlock, g.k - begin);
-    constexpr int kSteps = kTurned<T>;
-    std::int64_t p = 0;
-    for (; p + kSteps <= steps; p += kSteps) {
-      for (int group = 0; group < kGroups; ++group) {
-        b.prefetch(group, begin + p);
-        turn(b.row + group * 8, begin + p, [&](int q, __m256 step) {
-          _mm256_store_ps(packed + (p + q) * kColumns + group * 8, step);
-        });
-      }
-    }
-    for (; p < steps; ++p) {
-      for (int i = 0; i < kColumns; ++i) {
-        packed[p * kColumns + i] = element(b.row[i] + begin + p);
-      }
-    }
-    for (std::int64_t turn_of = 0; turn_of < turns; ++turn_of) {
-      const std::int64_t first = turn_of * g.m / turns;
-      const std::int64_t rows = (turn_of + 1) * g.m / turns - first;
-      kChainRowsOf[rows - 1](a.data + first * a.ld + begin, a.ld, packed, steps, c + first * g.ldc,
-                             g.ldc);
-    }
+// All kColumns columns for M rows.
+template <int M, typename T>
+void columns_of_rows(const Gemm& g, const Rows& a, std::int64_t j, std::int64_t next) {
+  if constexpr (M <= kPairedRows) {
+    columns_of_transposed<M, T, kGroups>(g, a, j, next);
+  } else {
+    columns_of_transposed<M, T, 1>(g, a, j, j + 8);
+    columns_of_transposed<M, T, 1>(g, a, j + 8, next);
   }
 }
 
 template <typename T>
-void columns_of_all_rows(const Gemm& g, const Rows& a, std::int64_t j) {
-  switch (g.m) {
-    case 1:
-      return columns_of_transposed<1, T>(g, a, j);
-    case 2:
-      return columns_of_transposed<2, T>(g, a, j);
-    case 3:
-      return columns_of_transposed<3, T>(g, a, j);
-    case kChainRows:
-      return columns_of_transposed<kChainRows, T>(g, a, j);
-    default:
-      return columns_of_more_rows<T>(g, a, j);
-  }
+void columns_of_all_rows(const Gemm& g, const Rows& a, std::int64_t j, std::int64_t next) {
+  using Columns = void (*)(const Gemm&, const Rows&, std::int64_t, std::int64_t);
+  constexpr Columns kOf[kChainRows] = {
+      columns_of_rows<1, T>, columns_of_rows<2, T>, columns_of_rows<3, T>, columns_of_rows<4, T>,
+      columns_of_rows<5, T>, columns_of_rows<6, T>, columns_of_rows<7, T>, columns_of_rows<8, T>};
+  kOf[a.count - 1](g, a, j, next);
 }
 #else
 constexpr int kColumns = 16;
 template <typename T>
-void columns_of_all_rows(const Gemm& g, const Rows& a, std::int64_t j) {
+void columns_of_all_rows(const Gemm& g, const Rows& a, std::int64_t j, std::int64_t) {
   for (int i = 0; i < kColumns; ++i) {
     one_column<T>(g, a, j + i);
   }
 }
 #endif
 
-// Columns [j, end) of c.
+// Columns of c for one task, and where the next ones of the same thread are likely to begin.
+struct Task {
+  std::int64_t begin, end, next;
+};
+
 template <typename T>
-void transposed_columns(const Gemm& g, const Rows& a, std::int64_t j, std::int64_t end) {
-  std::int64_t x = j;
-#if defined(__AVX2__)
-  // One row has one chain a group: too few where 16 bits a weight leave half the time for them.
-  for (; sizeof(T) == 2 && g.m == 1 && x + 2 * kColumns <= end; x += 2 * kColumns) {
-    columns_of_transposed<1, T, 2 * kGroups>(g, a, x);
+void transposed_columns(const Gemm& g, const AllRows& a, const Task& task) {
+  std::int64_t x = task.begin;
+  for (; x + kColumns <= task.end; x += kColumns) {
+    // Only the last rows ask for what comes next: it would drive out what the others read again.
+    for (int i = 0; i + 1 < a.parts; ++i) {
+      columns_of_all_rows<T>(g, a.part[i], x, x);
+    }
+    columns_of_all_rows<T>(g, a.part[a.parts - 1], x,
+                           x + 2 * kColumns <= task.end ? x + kColumns : task.next);
   }
-#endif
-  for (; x + kColumns <= end; x += kColumns) {
-    columns_of_all_rows<T>(g, a, x);
-  }
-  for (; x < end; ++x) {
-    one_column<T>(g, a, x);
+  for (; x < task.end; ++x) {
+    for (int i = 0; i < a.parts; ++i) {
+      one_column<T>(g, a.part[i], x);
+    }
   }
 }
 
@@ -282,7 +274,7 @@ void columns_of_plain(const Gemm& g, const Rows& a, std::int64_t j, std::int64_t
       for (std::int64_t q = p; q < p + steps; ++q) {
         const Vector v = load(b + q * g.ldb + x);
         for (int i = 0; i < M; ++i) {
-          sum[i] = fma(broadcast(a.data[i * a.ld + q]), v, sum[i]);
+          sum[i] = fma(broadcast(a.data[q * M + i]), v, sum[i]);
         }
       }
       for (int i = 0; i < M; ++i) {
@@ -293,46 +285,42 @@ void columns_of_plain(const Gemm& g, const Rows& a, std::int64_t j, std::int64_t
       for (int i = 0; i < M; ++i) {
         float* const c = static_cast<float*>(g.c) + i * g.ldc + x;
         for (std::int64_t q = p; q < p + steps; ++q) {
-          *c = __builtin_fmaf(a.data[i * a.ld + q], b[q * g.ldb + x], *c);
+          *c = __builtin_fmaf(a.data[q * M + i], b[q * g.ldb + x], *c);
         }
       }
     }
   }
 }
 
-void columns(const Gemm& g, const Rows& a, std::int64_t j, std::int64_t end) {
+void columns(const Gemm& g, const AllRows& a, const Task& task) {
   using PlainColumns = void (*)(const Gemm&, const Rows&, std::int64_t, std::int64_t);
   constexpr PlainColumns kPlain[kFewRowsOfPlain] = {columns_of_plain<1>, columns_of_plain<2>,
                                                     columns_of_plain<3>, columns_of_plain<4>};
   if (!g.b_transposed) {
-    kPlain[g.m - 1](g, a, j, end);
+    kPlain[g.m - 1](g, a.part[0], task.begin, task.end);
   } else if (g.b_type == DType::kBf16) {
-    transposed_columns<std::uint16_t>(g, a, j, end);
+    transposed_columns<std::uint16_t>(g, a, task);
   } else {
-    transposed_columns<float>(g, a, j, end);
+    transposed_columns<float>(g, a, task);
   }
-  finish(g, 0, j, g.m, end - j);
+  finish(g, 0, task.begin, g.m, task.end - task.begin);
 }
 
 }  // namespace
 
 void few_rows(const Gemm& g, int threads) {
-  Rows a{static_cast<const float*>(g.a), g.lda};
-  if (g.a_transposed) {
-    float* const rows =
-        static_cast<float*>(scratch(static_cast<std::size_t>(g.m * g.k) * sizeof(float)));
-    for (std::int64_t i = 0; i < g.m; ++i) {
-      for (std::int64_t p = 0; p < g.k; ++p) {
-        rows[i * g.k + p] = a.data[p * a.ld + i];
-      }
-    }
-    a = {rows, g.k};
-  }
-  // By turns, in parts of some 128 KB of b, whole groups of columns each.
-  constexpr std::int64_t kPart = 64;
-  const std::int64_t part = parts_of(least(g.n, kPart), kColumns) * kColumns;
-  parallel_parts(parts_of(g.n, part), threads,
-                 [&](std::int64_t i, int) { columns(g, a, i * part, least((i + 1) * part, g.n)); });
+  const AllRows a(g);
+  // By turns, in whole groups of columns: few turns, as each begins with reading from afar, but
+  // enough for a thread that is held up.
+  constexpr std::int64_t kLeast = 64;
+  constexpr std::int64_t kTasksPerThread = 8;
+  const std::int64_t share = parts_of(g.n, kTasksPerThread * threads);
+  const std::int64_t part =
+      parts_of(share > kLeast ? share : least(g.n, kLeast), kColumns) * kColumns;
+  parallel_parts(parts_of(g.n, part), threads, [&](std::int64_t i, int) {
+    const std::int64_t begin = i * part, after = begin + threads * part;
+    columns(g, a, {begin, least(begin + part, g.n), after < g.n ? after : begin});
+  });
 }
 
 }  // namespace mt::cpu::MT_KERNEL_SET::product
