@@ -34,11 +34,11 @@ struct Shape3 {
 };
 
 // One past a vector, a panel, a line of memory and a block of the contraction; few rows and many.
-constexpr Shape3 kShapes[] = {{1, 1, 1, 0},    {1, 16, 16, 0},   {1, 33, 31, 3},   {1, 259, 770, 0},
-                              {2, 17, 129, 0}, {3, 48, 47, 5},   {4, 64, 385, 1},  {5, 31, 128, 0},
-                              {6, 18, 300, 2}, {7, 40, 15, 0},   {8, 131, 257, 0}, {12, 32, 64, 7},
-                              {13, 50, 99, 0}, {16, 67, 400, 1}, {17, 33, 48, 0},  {29, 70, 800, 3},
-                              {64, 19, 33, 0}};
+constexpr Shape3 kShapes[] = {
+    {1, 1, 1, 0},     {1, 16, 16, 0},  {1, 33, 31, 3},   {1, 259, 770, 0}, {2, 17, 129, 0},
+    {3, 48, 47, 5},   {4, 64, 385, 1}, {5, 31, 128, 0},  {6, 18, 300, 2},  {7, 40, 15, 0},
+    {8, 131, 257, 0}, {12, 32, 64, 7}, {13, 50, 99, 0},  {16, 67, 400, 1}, {17, 33, 48, 0},
+    {29, 70, 800, 3}, {64, 19, 33, 0}, {1, 50, 2061, 3}, {6, 33, 2311, 0}, {11, 19, 2307, 1}};
 
 Numbers product(const Kernels& kernels, const Shape3& s, const void* b, DType type, bool more) {
   const Numbers a = random_numbers(static_cast<std::size_t>(s.m * (s.k + s.gap)), 1);
