@@ -6,5 +6,6 @@ target_include_directories(communicator_ranks PRIVATE ${CMAKE_CURRENT_SOURCE_DIR
 target_link_libraries(communicator_ranks PRIVATE mt_flags mt_comm)
 mt_script(communicator_processes LABEL grid FILE grid/communicator.sh)
 mt_test(grid LABEL grid LIBS mt_comm)
+mt_test(grid_checkpoint LABEL grid LIBS mt_model mt_ckpt)
 mt_test(schedule LABEL unit LIBS mt_train)
 mt_test(pipeline LABEL grid LIBS mt_model_testing mt_train)

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "ckpt/common_failure.h"
 #include "ckpt/manifest.h"
 
 namespace mt {
@@ -56,6 +57,15 @@ RunSaver::RunSaver(Settings settings, const Communicator& world)
 
 RunSaver::~RunSaver() {
   if (thread_.joinable()) thread_.join();
+  if (!busy_ || world_.size() == 1 || std::uncaught_exceptions() > 0) return;
+  guard([&] { end(content_); });
+}
+
+bool RunSaver::finished() const {
+  if (!busy_) return false;
+  double busy_ranks = done_.load(std::memory_order_acquire) ? 0 : 1;
+  world_.all_reduce(&busy_ranks, 1, ReduceOp::kSum);
+  return busy_ranks == 0;
 }
 
 std::int64_t RunSaver::bytes_of_copy(const CheckpointContent& content) {
@@ -78,38 +88,58 @@ void RunSaver::reserve(const CheckpointContent& content, Pool& pool) {
   });
 }
 
-RunSaver::Outcome RunSaver::write(const CheckpointContent& content, bool replace,
-                                  int most_threads) const {
-  const auto begin = std::chrono::steady_clock::now();
-  Outcome outcome;
-  outcome.iteration = content.iteration;
-  outcome.directory = iteration_directory(settings_.run, content.iteration);
-  if (settings_.before) settings_.before(content);
+template <typename Step>
+void RunSaver::guard(const Step& step) {
+  if (error_ || !outcome_.failure.empty()) return;  // of a step before, on all ranks
   try {
-    save_checkpoint(outcome.directory, content, world_, replace, most_threads);
-    outcome.committed = true;
-    retain_checkpoints(settings_.run, settings_.keep);
+    step();
   } catch (const EnvironmentError& error) {
-    outcome.failure = error.what();
+    outcome_.failure = error.what();
   } catch (const std::bad_alloc&) {
-    outcome.failure = cat("cannot write ", outcome.directory, ": out of memory");
+    outcome_.failure = cat("cannot write ", outcome_.directory, ": out of memory");
+  } catch (...) {
+    error_ = std::current_exception();
   }
-  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  return outcome;
+}
+
+void RunSaver::begin(std::int64_t iteration, bool replace) {
+  began_ = std::chrono::steady_clock::now();
+  error_ = nullptr;
+  outcome_ = {};
+  outcome_.iteration = iteration;
+  outcome_.directory = iteration_directory(settings_.run, iteration);
+  guard([&] { pending_ = std::make_unique<PendingSave>(outcome_.directory, world_, replace); });
+}
+
+void RunSaver::write(const CheckpointContent& content, int most_threads) {
+  if (pending_ == nullptr) return;
+  pending_->write(content, most_threads, [&] {
+    if (settings_.before) settings_.before(content);
+  });
+}
+
+void RunSaver::end(const CheckpointContent& content) {
+  guard([&] {
+    pending_->commit(content);
+    outcome_.committed = true;
+    run_on(0, world_, [&] { retain_checkpoints(settings_.run, settings_.keep); });
+  });
+  pending_.reset();
+  const auto time = std::chrono::steady_clock::now() - began_;
+  outcome_.seconds = std::chrono::duration<double>(time).count();
+}
+
+RunSaver::Outcome RunSaver::take() {
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  return outcome_;
 }
 
 RunSaver::Outcome RunSaver::save(const CheckpointContent& content, bool replace) {
   MT_ASSERT(!busy_);
-  return write(content, replace, threads());
-}
-
-void RunSaver::write_copy() {
-  try {
-    outcome_ = write(content_, replace_, 1);
-  } catch (...) {
-    error_ = std::current_exception();
-  }
-  done_.store(true, std::memory_order_release);
+  begin(content.iteration, replace);
+  write(content, threads());
+  end(content);
+  return take();
 }
 
 void RunSaver::start(CheckpointContent content, bool replace, Pool& pool) {
@@ -121,14 +151,20 @@ void RunSaver::start(CheckpointContent content, bool replace, Pool& pool) {
   for (Box& box : content_.weights) boxes.push_back(&box);
   for (Box& box : content_.optimizer) boxes.push_back(&box);
   copy_boxes(std::move(boxes), copies_.as<std::byte>());
-  outcome_ = {};
-  error_ = nullptr;
   done_.store(false, std::memory_order_relaxed);
   busy_ = true;
+  const bool alone = world_.size() == 1;  // then the thread may do all of it
+  if (!alone) begin(content_.iteration, replace_);
+  const auto work = [this, alone] {
+    if (alone) begin(content_.iteration, replace_);
+    write(content_, 1);
+    if (alone) end(content_);
+    done_.store(true, std::memory_order_release);
+  };
   try {
-    thread_ = start_thread([this] { write_copy(); });
+    thread_ = start_thread(work);
   } catch (const std::system_error&) {  // slower, not wrong
-    write_copy();
+    work();
   }
 }
 
@@ -136,8 +172,8 @@ RunSaver::Outcome RunSaver::wait() {
   MT_ASSERT(busy_);
   if (thread_.joinable()) thread_.join();
   busy_ = false;
-  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
-  return outcome_;
+  if (world_.size() > 1) end(content_);
+  return take();
 }
 
 }  // namespace mt

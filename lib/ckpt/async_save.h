@@ -2,17 +2,24 @@
 // thread of its own writes the copy while training goes on. One save is in flight at most. The
 // thread takes no part of the pool of base/threads.h, and HDF5 is kept from running in two threads
 // by the lock of io/hdf5.h.
+//
+// On several ranks the thread of each writes that rank's files and speaks to no other rank; what
+// all must agree on, and the commit, is done in wait() by the threads that call it. So every
+// function but in_flight() is collective over the world.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "ckpt/checkpoint.h"
+#include "ckpt/pending_save.h"
 #include "comm/communicator.h"
 #include "tensor/tensor.h"
 
@@ -21,10 +28,10 @@ namespace mt {
 class RunSaver {
  public:
   struct Settings {
-    std::string run;        // its folder, whose DirectoryLock is held
+    std::string run;        // its folder, whose DirectoryLock rank 0 holds
     std::int64_t keep = 0;  // as in retain_checkpoints
-    // Called before anything is written, with the content that will be (in the background: with the
-    // copy, on the other thread). What it throws ends the save.
+    // Called on each rank before its files are written, with the content that will be (in the
+    // background: with the copy, on the other thread). What it throws ends the save.
     std::function<void(const CheckpointContent&)> before;
   };
   // What became of a save.
@@ -36,9 +43,10 @@ class RunSaver {
     double seconds = 0;
   };
 
-  // world (of size 1) must outlive the saver.
+  // world must outlive the saver.
   RunSaver(Settings settings, const Communicator& world);
-  // Waits for a save in flight: what was begun is finished.
+  // Waits for a save in flight: what was begun is finished; but on several ranks not while an
+  // exception unwinds, when the others may never come.
   ~RunSaver();
   RunSaver(const RunSaver&) = delete;
   RunSaver& operator=(const RunSaver&) = delete;
@@ -58,14 +66,23 @@ class RunSaver {
   void start(CheckpointContent content, bool replace, Pool& pool);
   // A save was started, and its outcome not yet taken.
   [[nodiscard]] bool in_flight() const { return busy_; }
-  // It is over: wait() returns at once.
-  [[nodiscard]] bool finished() const { return busy_ && done_.load(std::memory_order_acquire); }
+  // All ranks have written what they had to: wait() returns soon. Asks the other ranks only while a
+  // save is in flight.
+  [[nodiscard]] bool finished() const;
   // Its outcome. Throws as save().
   [[nodiscard]] Outcome wait();
 
  private:
-  Outcome write(const CheckpointContent& content, bool replace, int most_threads) const;
-  void write_copy();  // noexcept in effect: everything thrown lies in error_
+  // The steps of a save. What is thrown lies in error_ after them, what the system failed in
+  // outcome_.
+  void begin(std::int64_t iteration, bool replace);
+  void write(const CheckpointContent& content, int most_threads);
+  void end(const CheckpointContent& content);
+  // Runs a step and keeps what it throws.
+  template <typename Step>
+  void guard(const Step& step);
+  // The outcome, or throws.
+  [[nodiscard]] Outcome take();
 
   Settings settings_;
   const Communicator& world_;
@@ -74,6 +91,8 @@ class RunSaver {
   bool replace_ = false;
   bool busy_ = false;
   std::atomic<bool> done_{false};
+  std::unique_ptr<PendingSave> pending_;
+  std::chrono::steady_clock::time_point began_;
   Outcome outcome_;
   std::exception_ptr error_;
   std::thread thread_;

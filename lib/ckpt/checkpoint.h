@@ -13,7 +13,9 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/threads.h"
+#include "ckpt/layout.h"
 #include "comm/communicator.h"
+#include "comm/grid.h"
 #include "tensor/tensor.h"
 
 namespace mt {
@@ -26,14 +28,18 @@ struct Box {
   const void* data = nullptr;
 };
 
+// What one rank saves. Boxes are each rank's own: those of all ranks cover every tensor once, and a
+// rank that has none writes no file. Everything else is taken from rank 0.
 struct CheckpointContent {
   std::int64_t iteration = 0;
   Json model;     // configuration: what determines the model
   Json training;  // state of the trainer: consumed samples, schedule, seeds; null if none
-  std::vector<Box> weights;                  // -> model-ppPP-ttTT.h5
-  std::vector<Box> optimizer;                // -> optim-ppPP-tpTT-dpDD.h5; empty: model only
+  std::vector<Box> weights;                  // -> model-ppPP-tpTT.h5
+  std::vector<Box> optimizer;                // -> optim-ppPP-tpTT-dpDD.h5
   std::map<std::string, std::string> files;  // "tokenizer/vocab.json" -> content
   std::string tokenizer_digest;              // hexadecimal, or empty
+  CheckpointLayout layout;
+  GridPlace place;  // each rank's own: PP, TT and DD of its files, which no other rank has
 };
 
 // "run/iter_0000100".
@@ -46,9 +52,12 @@ struct CheckpointContent {
 // Writes `directory` (a final name such as run/iter_0000100, or a destination of mt-reshard):
 // temporary directory, files laid out through the error-latching driver, fsync, manifest last,
 // rename, fsync of the parent. At most most_threads threads hash and write; 1 leaves the pool of
-// base/threads.h alone, as a save in the background must. Collective over `world` (of size 1 for
-// now). Throws EnvironmentError; then nothing is left and what was there before is untouched. An
-// existing target: UsageError unless replace.
+// base/threads.h alone, as a save in the background must. An existing target: UsageError unless
+// replace. Throws EnvironmentError; then nothing is left and what was there before is untouched.
+//
+// Collective over `world`, of any size, whose ranks see one file system: rank 0 makes the temporary
+// directory, every rank writes and synchronises its own files there, and rank 0 commits when all
+// have. If any rank fails all throw the same, an error of the same kind that names the rank.
 void save_checkpoint(const std::string& directory, const CheckpointContent& content,
                      const Communicator& world, bool replace, int most_threads = threads());
 
@@ -89,6 +98,7 @@ class CheckpointReader {
   };
   [[nodiscard]] const std::string& directory() const;
   [[nodiscard]] std::int64_t iteration() const;
+  [[nodiscard]] const CheckpointLayout& layout() const;
   [[nodiscard]] const Json& model() const;
   [[nodiscard]] const Json& training() const;  // null if none
   [[nodiscard]] const std::map<std::string, TensorInfo>& tensors() const;

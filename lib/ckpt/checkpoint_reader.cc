@@ -201,6 +201,9 @@ const std::string& CheckpointReader::directory() const {
 std::int64_t CheckpointReader::iteration() const {
   return state_->manifest.iteration;
 }
+const CheckpointLayout& CheckpointReader::layout() const {
+  return state_->manifest.layout;
+}
 const Json& CheckpointReader::model() const {
   return state_->manifest.model;
 }

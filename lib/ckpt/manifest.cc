@@ -32,6 +32,13 @@ std::string member(const std::string& key, const Json& value) {
   return cat(json_line(key), ":", json_line(value));
 }
 
+Json to_json(const CheckpointLayout& layout) {
+  return {{"tensor", layout.tensor},
+          {"pipeline", layout.pipeline},
+          {"data", layout.data},
+          {"distributed_optimizer", layout.distributed_optimizer}};
+}
+
 Json to_json(const StoredTensor& tensor) {
   Json boxes = Json::array();
   for (const StoredBox& box : tensor.boxes) {
@@ -220,7 +227,21 @@ void check_cover(const StoredTensor& tensor, const std::string& where) {
   if (boxes.size() > 1 && !corners_cancel(tensor.shape, boxes)) refuse_overlap(boxes, where);
 }
 
-StoredTensor read_tensor(const Json& json, const std::string& where) {
+CheckpointLayout read_layout(const Json& json, const std::string& where) {
+  CheckpointLayout layout;
+  const auto size = [&](const char* key) {
+    const std::int64_t found = json_int(json, key, where);
+    if (found < 1) throw DataError(cat(where, ": ", key, ": expected 1 or more, found ", found));
+    return found;
+  };
+  layout.tensor = size("tensor");
+  layout.pipeline = size("pipeline");
+  layout.data = size("data");
+  layout.distributed_optimizer = json_bool(json, "distributed_optimizer", where);
+  return layout;
+}
+
+StoredTensor read_tensor(const Json& json, const std::string& where, Manifest::Scope scope) {
   StoredTensor tensor;
   tensor.shape = read_shape(json, "shape", where);
   tensor.dtype = read_dtype(json, where);
@@ -238,7 +259,7 @@ StoredTensor read_tensor(const Json& json, const std::string& where) {
   for (const Json& box : boxes) {
     tensor.boxes.push_back(read_box(box, tensor, where));
   }
-  check_cover(tensor, where);
+  if (scope == Manifest::Scope::kWhole) check_cover(tensor, where);
   return tensor;
 }
 
@@ -333,6 +354,7 @@ std::string Manifest::text() const {
   std::string text = "{" + member("format", kFormat) + ",\n";
   text += member("version", kVersion) + ",\n";
   text += member("iteration", iteration) + ",\n";
+  text += member("layout", to_json(layout)) + ",\n";
   text += member("model", model) + ",\n";
   text += member("training", training) + ",\n";
   text += member("tokenizer_digest", tokenizer_digest) + ",\n";
@@ -346,7 +368,7 @@ std::string Manifest::text() const {
   return text + hash_line(text);
 }
 
-Manifest Manifest::parse(const std::string& text, const std::string& where) {
+Manifest Manifest::parse(const std::string& text, const std::string& where, Scope scope) {
   check_own_hash(text, where);
   const Json json = parse_json(text, where);
   Manifest manifest;
@@ -358,6 +380,9 @@ Manifest Manifest::parse(const std::string& text, const std::string& where) {
     throw DataError(cat(where, ": version: expected ", kVersion, ", found ", version));
   }
   manifest.iteration = json_count(json, "iteration", where);
+  if (const auto layout = json.find("layout"); layout != json.end()) {
+    manifest.layout = read_layout(*layout, cat(where, ": layout"));
+  }
   manifest.model = at(json, "model", Json::value_t::object, where);
   if (const auto training = json.find("training");
       training == json.end() || !(training->is_null() || training->is_object())) {
@@ -376,10 +401,26 @@ Manifest Manifest::parse(const std::string& text, const std::string& where) {
   }
   for (const auto& [name, tensor] : at(json, "tensors", Json::value_t::object, where).items()) {
     check_tensor_name(name, cat(where, ": tensors"));
-    manifest.tensors[name] = read_tensor(tensor, cat(where, ": tensor ", name));
+    manifest.tensors[name] = read_tensor(tensor, cat(where, ": tensor ", name), scope);
   }
   check_files(manifest, where);
   return manifest;
+}
+
+void Manifest::merge(Manifest part) {
+  for (auto& [name, tensor] : part.tensors) {
+    const auto [found, is_new] = tensors.try_emplace(name, tensor);
+    if (is_new) continue;
+    StoredTensor& mine = found->second;
+    MT_ASSERT(mine.shape == tensor.shape && mine.dtype == tensor.dtype &&
+              mine.optimizer == tensor.optimizer);
+    mine.digest = mine.digest + tensor.digest;
+    mine.boxes.insert(mine.boxes.end(), tensor.boxes.begin(), tensor.boxes.end());
+  }
+  for (const auto& [name, file] : part.files) {
+    const bool is_new = files.try_emplace(name, file).second;
+    MT_ASSERT(is_new);
+  }
 }
 
 std::map<std::string, std::vector<const StoredBox*>> Manifest::boxes_by_file() const {

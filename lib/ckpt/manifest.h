@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "base/json.h"
+#include "ckpt/layout.h"
 #include "tensor/tensor.h"
 
 namespace mt {
@@ -39,6 +40,7 @@ struct StoredFile {
 
 struct Manifest {
   std::int64_t iteration = 0;
+  CheckpointLayout layout;
   Json model, training;  // training: null if none
   std::string tokenizer_digest;
   std::map<std::string, StoredTensor> tensors;
@@ -48,8 +50,12 @@ struct Manifest {
   [[nodiscard]] std::string text() const;
   // Reads that text. Trusts nothing: the hash, every name, size, product and range is checked, the
   // boxes of each tensor cover it once, those of a file do not overlap. Throws DataError naming
-  // `where` and the member.
-  [[nodiscard]] static Manifest parse(const std::string& text, const std::string& where);
+  // `where` and the member. kPart: what one rank wrote, which covers no tensor by itself.
+  enum class Scope { kWhole, kPart };
+  [[nodiscard]] static Manifest parse(const std::string& text, const std::string& where,
+                                      Scope scope = Scope::kWhole);
+  // Takes in what another rank wrote: boxes and files are added, digests summed.
+  void merge(Manifest part);
   // For every file its boxes that are not empty, in the order of their bytes; they point into the
   // manifest.
   [[nodiscard]] std::map<std::string, std::vector<const StoredBox*>> boxes_by_file() const;

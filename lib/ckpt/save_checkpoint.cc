@@ -1,34 +1,31 @@
-#include <fcntl.h>
+// Saving: every rank its files, rank 0 the rest and the commit.
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <set>
+#include <tuple>
+#include <utility>
 
-#include "base/commit.h"
 #include "base/error.h"
 #include "base/threads.h"
-#include "ckpt/checkpoint.h"
-#include "ckpt/manifest.h"
+#include "ckpt/box_file.h"
+#include "ckpt/checkpoint_files.h"
+#include "ckpt/common_failure.h"
+#include "ckpt/pending_save.h"
 #include "ckpt/stored_file.h"
+#include "comm/texts.h"
 #include "io/hdf5.h"
 
 namespace mt {
 namespace {
 
-constexpr const char* kModelFile = "model-pp00-tp00.h5";
-constexpr const char* kOptimizerFile = "optim-pp00-tp00-dp00.h5";
 constexpr const char* kIndexFile = "index.h5";
 constexpr std::uint64_t kBlock = std::uint64_t{1} << 20;  // bytes hashed and written while in cache
-constexpr std::uint64_t kWriteBack = std::uint64_t{16} << 20;  // bytes handed to the disk at once
 
-FileDescriptor new_file(const std::string& path) {
-  FileDescriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
-  if (!fd.valid()) {
-    throw EnvironmentError(cat("cannot create ", path, ": ", std::strerror(errno)));
-  }
-  return fd;
+std::string two_digits(int number) {
+  return cat(number < 10 ? "0" : "", number);
 }
 
 void new_folder(const std::string& path) {
@@ -37,157 +34,114 @@ void new_folder(const std::string& path) {
   }
 }
 
-// Writes the files of one checkpoint into a folder and notes in the manifest what it wrote.
-class Saver {
- public:
-  Saver(std::string folder, Manifest& manifest, int threads)
-      : folder_(std::move(folder)), manifest_(manifest), threads_(threads) {}
+void make_parent(const std::string& directory) {
+  const std::size_t end = directory.find_last_not_of('/');
+  const std::size_t slash = directory.rfind('/', end);
+  if (slash == std::string::npos || slash == 0 || end == std::string::npos) return;
+  if (const std::string parent = directory.substr(0, slash); !exists(parent)) {
+    make_directories(parent);
+  }
+}
 
-  // One HDF5 file of boxes. HDF5 lays it out; the elements are hashed and written in one pass, box
-  // beside box.
-  void write_boxes(const std::string& file, const std::vector<Box>& boxes, bool optimizer);
-  // The HDF5 file that shows every tensor whole.
-  void write_index();
-  void write_file(const std::string& name, const std::string& content);
-  void write_manifest();
-
- private:
-  // A box, and where it goes.
-  struct Placed {
+// Writes a file of boxes from memory, and sums their digests.
+void write_boxes(const std::string& folder, const std::string& name, std::int64_t iteration,
+                 const std::vector<Box>& boxes, bool optimizer, int most_threads,
+                 Manifest& manifest) {
+  std::vector<BoxPlace> places;
+  std::map<std::pair<std::string, Shape>, const Box*> sources;
+  for (const Box& box : boxes) {
+    places.push_back({box.name, box.global_shape, box.offset, box.extent, box.dtype, optimizer});
+    sources[{box.name, box.offset}] = &box;
+  }
+  MT_ASSERT(sources.size() == boxes.size());
+  BoxFile file(folder, name, iteration, std::move(places));
+  struct Part {
+    std::size_t index = 0;
     const Box* box = nullptr;
-    StoredTensor* tensor = nullptr;
-    std::size_t index = 0;  // in tensor->boxes
+    std::uint64_t bytes = 0;
     Digest128 digest;
   };
-  // Writes the elements of a box that has its place; notes its hash and digest.
-  void write_elements(int fd, const std::string& path, Placed& placed) const;
-  // Synchronises a file that HDF5 finished and takes its bytes outside the boxes into the manifest.
-  void finish(FileDescriptor& fd, const std::string& file,
-              const std::vector<const StoredBox*>& boxes);
-  void describe(Hdf5Writer& writer) const;
-
-  std::string folder_;
-  Manifest& manifest_;
-  int threads_;
-  std::map<std::string, std::vector<VirtualPart>> parts_;  // by tensor
-};
-
-std::string group_of(bool optimizer) {
-  return optimizer ? "/optimizer/" : "/model/";
-}
-
-void Saver::describe(Hdf5Writer& writer) const {
-  writer.attribute("/", "format", "mt-checkpoint");
-  writer.attribute("/", "version", std::int64_t{1});
-  writer.attribute("/", "iteration", manifest_.iteration);
-}
-
-void Saver::finish(FileDescriptor& fd, const std::string& file,
-                   const std::vector<const StoredBox*>& boxes) {
-  const std::string path = folder_ + "/" + file;
-  sync_file(fd.get(), path);
-  const std::uint64_t bytes = file_size(fd.get(), path);
-  manifest_.files[file] = {bytes, hash_outside(fd.get(), path, bytes, boxes)};
-  fd.close(path);
-}
-
-void Saver::write_elements(int fd, const std::string& path, Placed& placed) const {
-  const Box& box = *placed.box;
-  StoredBox& stored = placed.tensor->boxes[placed.index];
-  const auto* const data = static_cast<const std::byte*>(box.data);
-  StreamHash hash;
-  BoxDigest digest(box.dtype, box.global_shape, box.offset, box.extent);
-  std::uint64_t handed = 0;  // to the disk
-  for (std::uint64_t at = 0; at < stored.bytes;) {
-    const std::uint64_t bytes = std::min(kBlock, stored.bytes - at);
-    hash.update(data + at, bytes);
-    digest.update(data + at, bytes);
-    write_fully_at(fd, data + at, bytes, stored.byte_offset + at, path);
-    at += bytes;
-    if (at - handed >= kWriteBack) {
-      start_writing_back(fd, stored.byte_offset + handed, at - handed);
-      handed = at;
-    }
-  }
-  stored.hash = hash.digest();
-  placed.digest = digest.digest();
-}
-
-void Saver::write_boxes(const std::string& file, const std::vector<Box>& boxes, bool optimizer) {
-  const std::string path = folder_ + "/" + file;
-  FileDescriptor fd = new_file(path);
-  Hdf5Writer writer(fd.get(), path, 0);
-  describe(writer);
-  std::vector<Placed> placed;
-  for (const Box& box : boxes) {
-    check_tensor_name(box.name, path);
-    const auto [found, is_new] = manifest_.tensors.try_emplace(box.name);
-    StoredTensor& tensor = found->second;
-    if (is_new) {
-      tensor.shape = box.global_shape;
-      tensor.dtype = box.dtype;
-      tensor.optimizer = optimizer;
-    }
-    MT_ASSERT(tensor.shape == box.global_shape && tensor.dtype == box.dtype &&
-              tensor.optimizer == optimizer);
-    StoredBox stored{file, box.offset, box.extent, 0, 0, {}};
-    stored.bytes = checked_bytes(box.extent, box.dtype, box.name);
-    std::string name = group_of(optimizer) + box.name;
-    if (!is_new) {
-      name += cat("@", tensor.boxes.size());
-    }
-    writer.create(name, file_type(box.dtype), box.extent);
-    if (!box.extent.empty()) {
-      writer.attribute(name, "global_shape", box.global_shape);
-      writer.attribute(name, "offset", box.offset);
-    }
-    stored.byte_offset = writer.range(name).offset;
-    placed.push_back({&box, &tensor, tensor.boxes.size(), {}});
-    tensor.boxes.push_back(stored);
-    parts_[box.name].push_back({file, name, box.offset, box.extent});
+  std::vector<Part> parts;
+  for (std::size_t i = 0; i < file.boxes().size(); ++i) {
+    const Box* const box = sources.at({file.boxes()[i].name, file.boxes()[i].offset});
+    parts.push_back({i, box, checked_bytes(box->extent, box->dtype, box->name), {}});
   }
   // The largest first, so that threads end together.
-  std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
-    return a.tensor->boxes[a.index].bytes > b.tensor->boxes[b.index].bytes;
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const Part& a, const Part& b) { return a.bytes > b.bytes; });
+  run_parts_or_throw(static_cast<std::int64_t>(parts.size()), most_threads, [&](std::int64_t i) {
+    Part& part = parts[static_cast<std::size_t>(i)];
+    const Box& box = *part.box;
+    const auto* const data = static_cast<const std::byte*>(box.data);
+    BoxDigest digest(box.dtype, box.global_shape, box.offset, box.extent);
+    for (std::uint64_t at = 0; at < part.bytes; at += kBlock) {
+      const std::uint64_t bytes = std::min(kBlock, part.bytes - at);
+      digest.update(data + at, bytes);
+      file.append(part.index, data + at, bytes);
+    }
+    part.digest = digest.digest();
   });
-  run_parts_or_throw(static_cast<std::int64_t>(placed.size()), threads_, [&](std::int64_t part) {
-    write_elements(fd.get(), path, placed[static_cast<std::size_t>(part)]);
-  });
-  for (const Placed& each : placed) {
-    each.tensor->digest = each.tensor->digest + each.digest;
+  file.finish(manifest);
+  for (const Part& part : parts) {
+    Digest128& sum = manifest.tensors.at(part.box->name).digest;
+    sum = sum + part.digest;
   }
-  writer.close();
-  finish(fd, file, manifest_.boxes_by_file()[file]);
 }
 
-void Saver::write_index() {
-  const std::string path = folder_ + "/" + kIndexFile;
-  FileDescriptor fd = new_file(path);
-  Hdf5Writer writer(fd.get(), path, 0);
-  describe(writer);
-  for (const auto& [name, tensor] : manifest_.tensors) {
-    writer.write_virtual(group_of(tensor.optimizer) + name, file_type(tensor.dtype), tensor.shape,
-                         parts_[name]);
-  }
-  writer.close();
-  finish(fd, kIndexFile, {});
-}
-
-void Saver::write_file(const std::string& name, const std::string& content) {
-  const std::string path = folder_ + "/" + name;
-  FileDescriptor fd = new_file(path);
+void write_file(const std::string& folder, const std::string& name, const std::string& content,
+                Manifest& manifest) {
+  const std::string path = folder + "/" + name;
+  FileDescriptor fd = create_file(path);
   write_fully_at(fd.get(), content.data(), content.size(), 0, path);
   sync_file(fd.get(), path);
   fd.close(path);
-  manifest_.files[name] = {content.size(), xxh3_128(content.data(), content.size())};
+  manifest.files[name] = {content.size(), xxh3_128(content.data(), content.size())};
 }
 
-void Saver::write_manifest() {
-  const std::string path = folder_ + "/" + kManifestName;
-  const std::string text = manifest_.text();
+// The files that are carried, in their folders.
+void write_carried(const std::string& folder, const std::map<std::string, std::string>& files,
+                   const std::string& where, Manifest& manifest) {
+  std::set<std::string> folders;
+  for (const auto& [name, text] : files) {
+    check_file_name(name, where);
+    if (const std::size_t deep = name.find('/'); deep != std::string::npos) {
+      folders.insert(name.substr(0, deep));
+    }
+  }
+  for (const std::string& each : folders) new_folder(folder + "/" + each);
+  for (const auto& [name, text] : files) write_file(folder, name, text, manifest);
+  for (const std::string& each : folders) sync_directory(folder + "/" + each);
+}
+
+// The HDF5 file that shows every tensor whole.
+void write_index(const std::string& folder, Manifest& manifest) {
+  const std::string path = folder + "/" + kIndexFile;
+  FileDescriptor fd = create_file(path);
+  Hdf5Writer writer(fd.get(), path, 0);
+  describe_file(writer, manifest.iteration);
+  for (const auto& [name, tensor] : manifest.tensors) {
+    std::map<std::string, std::size_t> seen;  // boxes of the tensor, by file
+    std::vector<VirtualPart> parts;
+    for (const StoredBox& box : tensor.boxes) {
+      parts.push_back({box.file, data_set_name(name, tensor.optimizer, seen[box.file]++),
+                       box.offset, box.extent});
+    }
+    writer.write_virtual(data_set_name(name, tensor.optimizer, 0), file_type(tensor.dtype),
+                         tensor.shape, parts);
+  }
+  writer.close();
+  sync_file(fd.get(), path);
+  const std::uint64_t bytes = file_size(fd.get(), path);
+  manifest.files[kIndexFile] = {bytes, hash_outside(fd.get(), path, bytes, {})};
+  fd.close(path);
+}
+
+void write_manifest(const std::string& folder, const Manifest& manifest) {
+  const std::string path = folder + "/" + kManifestName;
+  const std::string text = manifest.text();
   // What would not be read is not committed.
   static_cast<void>(Manifest::parse(text, path));
-  FileDescriptor fd = new_file(path);
+  FileDescriptor fd = create_file(path);
   write_fully_at(fd.get(), text.data(), text.size(), 0, path);
   sync_file(fd.get(), path);
   fd.close(path);
@@ -195,49 +149,90 @@ void Saver::write_manifest() {
 
 }  // namespace
 
-void save_checkpoint(const std::string& directory, const CheckpointContent& content,
-                     const Communicator& world, bool replace, int most_threads) {
-  if (world.size() != 1) {
-    throw UsageError(cat("cannot write ", directory, ": expected one rank, found ", world.size()));
-  }
-  const std::size_t end = directory.find_last_not_of('/');
-  const std::size_t slash = directory.rfind('/', end);
-  if (slash != std::string::npos && slash > 0 && end != std::string::npos) {
-    if (const std::string parent = directory.substr(0, slash); !exists(parent)) {
-      make_directories(parent);
-    }
-  }
-  PendingDirectory pending(
-      directory, replace ? PendingFile::Existing::kReplace : PendingFile::Existing::kRefuse);
-  Manifest manifest;
+std::string model_file_name(const GridPlace& place) {
+  return cat("model-pp", two_digits(place.pipeline), "-tp", two_digits(place.tensor), ".h5");
+}
+
+std::string optimizer_file_name(const GridPlace& place) {
+  return cat("optim-pp", two_digits(place.pipeline), "-tp", two_digits(place.tensor), "-dp",
+             two_digits(place.data), ".h5");
+}
+
+void write_shared_files(const std::string& folder, const CheckpointContent& content,
+                        const std::string& where, Manifest& manifest) {
   manifest.iteration = content.iteration;
+  manifest.layout = content.layout;
   manifest.model = content.model;
   manifest.training = content.training;
   manifest.tokenizer_digest = content.tokenizer_digest;
-  Saver saver(pending.path(), manifest, most_threads);
-  saver.write_boxes(kModelFile, content.weights, false);
+  for (auto& [name, tensor] : manifest.tensors) {
+    // Whoever wrote which box, and when it was told.
+    std::sort(tensor.boxes.begin(), tensor.boxes.end(), [](const StoredBox& a, const StoredBox& b) {
+      return std::tie(a.offset, a.extent) < std::tie(b.offset, b.extent);
+    });
+  }
+  write_index(folder, manifest);
+  write_carried(folder, content.files, where, manifest);
+  write_manifest(folder, manifest);
+}
+
+PendingSave::PendingSave(const std::string& directory, const Communicator& world, bool replace)
+    : world_(world), target_(directory) {
+  run_on(0, world_, [&] {
+    make_parent(directory);
+    pending_ = std::make_unique<PendingDirectory>(
+        directory, replace ? PendingFile::Existing::kReplace : PendingFile::Existing::kRefuse);
+    folder_ = pending_->path();
+  });
+  folder_ = broadcast_text(world_, folder_);
+}
+
+PendingSave::~PendingSave() = default;
+
+void PendingSave::write_files(const CheckpointContent& content, int most_threads) {
+  if (!content.weights.empty()) {
+    write_boxes(folder_, model_file_name(content.place), content.iteration, content.weights, false,
+                most_threads, written_);
+  }
   if (!content.optimizer.empty()) {
-    saver.write_boxes(kOptimizerFile, content.optimizer, true);
+    write_boxes(folder_, optimizer_file_name(content.place), content.iteration, content.optimizer,
+                true, most_threads, written_);
   }
-  saver.write_index();
-  std::set<std::string> folders;
-  for (const auto& [name, text] : content.files) {
-    check_file_name(name, directory);
-    if (const std::size_t deep = name.find('/'); deep != std::string::npos) {
-      folders.insert(name.substr(0, deep));
+}
+
+void PendingSave::write(const CheckpointContent& content, int most_threads,
+                        const std::function<void()>& before) noexcept {
+  try {
+    if (before) before();
+    write_files(content, most_threads);
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+}
+
+void PendingSave::commit(const CheckpointContent& content) {
+  agree(world_, error_);
+  std::string mine;
+  if (world_.size() > 1 && world_.rank() != 0) {
+    written_.model = Json::object();
+    mine = written_.text();
+  }
+  const std::vector<std::string> parts = gather_texts_at(world_, mine);
+  run_on(0, world_, [&] {
+    for (int rank = 1; rank < world_.size(); ++rank) {
+      written_.merge(Manifest::parse(parts[static_cast<std::size_t>(rank)],
+                                     cat("what rank ", rank, " wrote"), Manifest::Scope::kPart));
     }
-  }
-  for (const std::string& folder : folders) {
-    new_folder(pending.path() + "/" + folder);
-  }
-  for (const auto& [name, text] : content.files) {
-    saver.write_file(name, text);
-  }
-  for (const std::string& folder : folders) {
-    sync_directory(pending.path() + "/" + folder);
-  }
-  saver.write_manifest();
-  pending.commit();
+    write_shared_files(folder_, content, target_, written_);
+    pending_->commit();
+  });
+}
+
+void save_checkpoint(const std::string& directory, const CheckpointContent& content,
+                     const Communicator& world, bool replace, int most_threads) {
+  PendingSave save(directory, world, replace);
+  save.write(content, most_threads);
+  save.commit(content);
 }
 
 }  // namespace mt
