@@ -1,5 +1,6 @@
 // Attention against float64 loops, its backward against their finite differences, and the promises
 // about bits: cache, documents, micro-batches, sets and threads.
+#include "base/threads.h"
 #include "kernels_testing.h"
 
 namespace mt {
@@ -63,17 +64,21 @@ struct Outputs {
   }
 };
 
-Outputs forward(const Kernels& kernels, const Case& c, const Inputs& in) {
+enum class Ask { kOutput, kLogSumExp };
+
+Outputs forward(const Kernels& kernels, const Case& c, const Inputs& in,
+                Ask ask = Ask::kLogSumExp) {
   const AttentionShape s = c.shape();
   Outputs o;
   o.out.assign(static_cast<std::size_t>(s.out_batch * c.batch), -7.0F);
   o.log_sum_exp.assign(static_cast<std::size_t>(c.batch * c.heads * c.queries), -7.0F);
-  kernels.attention_forward(DType::kF32, {.shape = s,
-                                          .q = in.q.data(),
-                                          .k = in.k.data(),
-                                          .v = in.v.data(),
-                                          .out = o.out.data(),
-                                          .log_sum_exp = o.log_sum_exp.data()});
+  kernels.attention_forward(DType::kF32,
+                            {.shape = s,
+                             .q = in.q.data(),
+                             .k = in.k.data(),
+                             .v = in.v.data(),
+                             .out = o.out.data(),
+                             .log_sum_exp = ask == Ask::kOutput ? nullptr : o.log_sum_exp.data()});
   return o;
 }
 
@@ -290,6 +295,29 @@ TEST(Attention, decoding_with_a_cache_gives_the_bits_of_the_whole) {
       }
     }
   }
+}
+
+// Without log_sum_exp a query alone, as in decoding, takes a way of its own.
+TEST(Attention, one_query_has_the_same_bits_whatever_is_asked_for) {
+  set_threads(3);
+  for (const std::int64_t head_size : {7, 20, 64}) {
+    for (const std::int64_t batch : {1, 3}) {
+      for (const std::int64_t keys : {1, 15, 16, 33, 64, 65, 150, 400}) {
+        Case c{.batch = batch, .heads = 5, .head_size = head_size, .queries = 1, .keys = keys};
+        for (const std::int64_t first : {std::int64_t{0}, keys / 2, keys}) {
+          c.first_key.assign(static_cast<std::size_t>(batch), static_cast<std::int32_t>(first));
+          const Inputs in(c);
+          const Numbers want = forward(*kernel_sets().front(), c, in).out;
+          for (const Kernels* kernels : kernel_sets()) {
+            SCOPED_TRACE(cat(kernels->name, ": ", batch, " samples, heads of ", head_size, ", ",
+                             keys, " keys from ", first, " on"));
+            EXPECT_TRUE(same_bits(forward(*kernels, c, in, Ask::kOutput).out, want));
+          }
+        }
+      }
+    }
+  }
+  set_threads(1);
 }
 
 // Documents that start at multiples of 64 see the same blocks as if they were alone.
