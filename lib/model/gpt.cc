@@ -10,17 +10,24 @@ namespace mt {
 
 GptStage::Parts::Parts(const ModelConfig& model, const StageRange& stage, const Communicator& group,
                        Pool& memory, Use what_for, DType numbers, const LayerLayout& layout)
-    : config(model), range(stage), pool(&memory), use(what_for) {
+    : config(model),
+      range(stage),
+      tp(&group),
+      sliced(what_for == Use::kTraining && holds_slices(layout, group)),
+      pool(&memory),
+      use(what_for) {
   config.check();
   MT_ASSERT(0 <= range.first_layer && range.first_layer <= range.last_layer &&
             range.last_layer <= config.num_layers);
   const Gradient gradient = use == Use::kTraining ? Gradient::kZeroed : Gradient::kNone;
-  const LayerSetup setup{.tp = group,
-                         .pool = memory,
-                         .gradient = gradient,
-                         .init_std = config.init_method_std,
-                         .numbers = numbers,
-                         .layout = layout};
+  LayerSetup setup{.tp = group,
+                   .pool = memory,
+                   .gradient = gradient,
+                   .init_std = config.init_method_std,
+                   .numbers = numbers,
+                   .layout = layout};
+  // Decoding takes one position at a time, which no two ranks can share.
+  setup.layout.sequence_parallel = sliced;
   const bool tied = !config.untie_embeddings_and_output_weights;
   if (range.first) {
     embedding.emplace(EmbeddingSizes{.vocabulary = config.vocab_size,
@@ -79,6 +86,10 @@ void GptStage::Parts::check(const GptInput& input, std::int64_t start) const {
     throw UsageError(cat("a sequence of ", start + input.sequence, " tokens: the model has ",
                          positions, " positions"));
   }
+  if (sliced && input.sequence % tp->size() != 0) {
+    throw UsageError(cat("--sequence-parallel: a sequence of ", input.sequence,
+                         " tokens is not divisible by --tensor-model-parallel-size ", tp->size()));
+  }
   const auto check_ids = [&](const std::int32_t* ids, std::int64_t limit, const char* what) {
     if (ids == nullptr) return;
     for (std::int64_t i = 0; i < input.batch * input.sequence; ++i) {
@@ -113,6 +124,7 @@ Tensor GptStage::Parts::upload_i32(const std::int32_t* values, const GptInput& i
 MicroBatch GptStage::Parts::micro_batch(const GptInput& input, std::uint32_t dropout_seed) const {
   MicroBatch micro;
   micro.dropout_seed = dropout_seed;
+  if (sliced) micro.first_position = tp->rank() * (input.sequence / tp->size());
   if (input.first_key != nullptr) micro.first_key = upload_i32(input.first_key, input);
   if (input.samples != nullptr) {
     micro.samples =
@@ -120,6 +132,14 @@ MicroBatch GptStage::Parts::micro_batch(const GptInput& input, std::uint32_t dro
                DType::kU8, MemoryKind::kActivations);
   }
   return micro;
+}
+
+Shape GptStage::Parts::activation_shape(const GptInput& input) const {
+  return {input.batch, sliced ? input.sequence / tp->size() : input.sequence, config.hidden_size};
+}
+
+Tensor GptStage::Parts::all_positions(const Tensor& x) const {
+  return sliced ? gather_positions(x, *tp) : x;
 }
 
 Tensor GptStage::Parts::embed(const GptInput& input, std::int64_t start, const MicroBatch& micro,
@@ -148,11 +168,14 @@ double GptStage::Parts::train_loss(const GptInput& input, const Tensor& x, doubl
   }
   std::vector<float> nll(static_cast<std::size_t>(count));
   // The head turns the norm's result into its gradient in place.
-  saved.d_normed = final_norm->forward(x, &saved.final_norm).view({count, config.hidden_size});
+  const Tensor normed = all_positions(final_norm->forward(x, &saved.final_norm));
+  using Dx = VocabParallelHead::Dx;
   head->nll_and_gradients(
-      saved.d_normed, head_weight(), head_gradient,
+      normed.view({count, config.hidden_size}), head_weight(), head_gradient,
       upload(*pool, input.labels, {count}, DType::kI32, MemoryKind::kActivations),
-      upload(*pool, row_weight.data(), {count}, DType::kF32, MemoryKind::kActivations), nll.data());
+      upload(*pool, row_weight.data(), {count}, DType::kF32, MemoryKind::kActivations), nll.data(),
+      sliced ? Dx::kPart : Dx::kSummed);
+  saved.d_normed = sliced ? scatter_positions(normed, *tp) : normed;
   double sum = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     // Weight 0 takes a position out, whatever its logits are.
@@ -173,6 +196,10 @@ void GptStage::initialize(std::uint32_t seed) {
 
 const std::vector<Parameter*>& GptStage::parameters() {
   return parts_->parameters;
+}
+
+Shape GptStage::activation_shape(const GptInput& input) const {
+  return parts_->activation_shape(input);
 }
 
 const ModelConfig& GptStage::config() const {
@@ -213,10 +240,10 @@ Tensor GptStage::backward(const GptInput& input, const Tensor& d_activations, Sa
   MT_ASSERT(saved.blocks.size() == parts.blocks.size());
   Tensor dx = d_activations;
   if (parts.range.last) {
-    dx = parts.final_norm->backward(std::exchange(saved.d_normed, {}), {}, saved.final_norm)
-             .view({input.batch, input.sequence, parts.config.hidden_size});
+    dx = parts.final_norm->backward(std::exchange(saved.d_normed, {}), {}, saved.final_norm);
     saved.final_norm = {};
   }
+  MT_ASSERT(dx.shape() == parts.activation_shape(input));
   for (std::size_t i = parts.blocks.size(); i-- > 0;) {
     dx = parts.blocks[i].backward(dx, saved.micro, saved.blocks[i]);
   }

@@ -62,8 +62,11 @@ class GptStage {
   // stage.
   [[nodiscard]] const std::vector<Parameter*>& parameters();
   [[nodiscard]] const ModelConfig& config() const;
+  // What stages exchange: [b, s, h], in training under sequence parallelism this tensor rank's
+  // slice [b, s/t, h] of the positions. (Stages for inference have whole positions always.)
+  [[nodiscard]] Shape activation_shape(const GptInput& input) const;
 
-  // Training: from tokens (first stage) or the previous stage's activations [b, s, h] to
+  // Training: from tokens (first stage) or the previous stage's activations to
   // activations, or on the last stage to the loss. Dropout as the configuration says, drawn with
   // `seed`.
   struct ForwardResult {
@@ -77,7 +80,7 @@ class GptStage {
   ForwardResult forward(const GptInput& input, const Tensor& activations,
                         std::uint32_t dropout_seed, double gradient_scale, Saved& saved);
   // Adds into the gradients of the parameters (the last stage's forward has added the head's).
-  // d_activations [b, s, h] comes from the next stage (undefined on the last); its buffer is
+  // d_activations comes from the next stage (undefined on the last); its buffer is
   // overwritten. Returns the gradient for the previous stage (undefined on the first). What was
   // saved is released on the way. Collective over tp.
   Tensor backward(const GptInput& input, const Tensor& d_activations, Saved& saved);
@@ -107,7 +110,8 @@ class GptStage {
                 const std::vector<std::int32_t>& labels, float* nll, std::uint8_t* greedy);
 
   // All functions that take an input throw DataError, naming the place, for a token, label or
-  // position outside the model's tables, and UsageError for a sequence longer than the positions.
+  // position outside the model's tables, and UsageError for a sequence longer than the positions
+  // or, in training under sequence parallelism, not divisible by the tensor ranks.
 
   // Inference of a whole model with a key/value cache of several slots, each with up to `capacity`
   // positions of one sequence and a length of its own.

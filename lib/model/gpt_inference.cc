@@ -20,12 +20,12 @@ Tensor GptStage::Parts::run(const GptInput& input, std::vector<Tensor>* trace) c
   check(input, 0);
   const MicroBatch micro = micro_batch(without_dropout(input), 0);
   Tensor x = embed(input, 0, micro, nullptr);
-  if (trace != nullptr) trace->push_back(x);
+  if (trace != nullptr) trace->push_back(all_positions(x));
   for (const Block& block : blocks) {
     x = block.forward(x, micro, nullptr);
-    if (trace != nullptr) trace->push_back(x);
+    if (trace != nullptr) trace->push_back(all_positions(x));
   }
-  return final_norm->forward(x, nullptr);
+  return all_positions(final_norm->forward(x, nullptr));
 }
 
 Tensor GptStage::all_logits(const GptInput& input) {
@@ -75,6 +75,7 @@ Tensor GptStage::next_logits(const GptInput& input, Cache& cache,
                              const std::vector<std::int64_t>& slots) {
   Parts& parts = *parts_;
   MT_ASSERT(parts.range.first && parts.range.last && input.position_ids == nullptr);
+  MT_ASSERT(!parts.sliced);  // see Parts
   CachePlaces places{.slots = slots, .starts = {}};
   for (std::int64_t i = 0; slots.empty() && i < input.batch; ++i) places.slots.push_back(i);
   MT_ASSERT(static_cast<std::int64_t>(places.slots.size()) == input.batch);

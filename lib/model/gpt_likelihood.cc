@@ -52,6 +52,7 @@ void GptStage::token_nll(const GptInput& input, float* nll, const std::int64_t* 
 void GptStage::tree_nll(const std::vector<PrefixTree>& trees,
                         const std::vector<std::int32_t>& tokens,
                         const std::vector<std::int32_t>& labels, float* nll, std::uint8_t* greedy) {
+  MT_ASSERT(!parts_->sliced);  // rows of trees are no positions of one sequence
   std::vector<std::int32_t> position_ids;
   position_ids.reserve(tokens.size());
   Rows asked;

@@ -11,6 +11,7 @@
 #include "nn/embedding.h"
 #include "nn/layernorm.h"
 #include "nn/loss.h"
+#include "nn/positions.h"
 #include "nn/row_gradient.h"
 
 namespace mt {
@@ -20,7 +21,7 @@ struct GptStage::Saved {
   VocabParallelEmbedding::Saved embedding;
   std::vector<Block::Saved> blocks;
   LayerNorm::Saved final_norm;
-  Tensor d_normed;  // [b s, h]: gradient of the final norm's result, made in forward
+  Tensor d_normed;  // like activations: gradient of the final norm's result, made in forward
 };
 
 struct GptStage::Cache {
@@ -38,7 +39,11 @@ struct GptStage::Parts {
   void check_labels(const GptInput& input) const;
   [[nodiscard]] Tensor upload_i32(const std::int32_t* values, const GptInput& input) const;
   [[nodiscard]] MicroBatch micro_batch(const GptInput& input, std::uint32_t dropout_seed) const;
-  // [b, s, h] after the embedding.
+  // What lies between the layers: [b, s, h], under sequence parallelism [b, s/t, h].
+  [[nodiscard]] Shape activation_shape(const GptInput& input) const;
+  // All positions of x, which has that shape. Collective over tp under sequence parallelism.
+  [[nodiscard]] Tensor all_positions(const Tensor& x) const;
+  // Activations after the embedding.
   [[nodiscard]] Tensor embed(const GptInput& input, std::int64_t start, const MicroBatch& micro,
                              VocabParallelEmbedding::Saved* saved) const;
   // The final norm's result [b, s, h] of a whole model, without dropout. A trace gets what comes
@@ -54,6 +59,8 @@ struct GptStage::Parts {
 
   ModelConfig config;
   StageRange range;
+  const Communicator* tp;
+  bool sliced;  // training under sequence parallelism
   Pool* pool;
   Use use;
   std::optional<VocabParallelEmbedding> embedding;

@@ -62,10 +62,10 @@ AttentionInputs SelfAttention::inputs(const Tensor& qkv, const MicroBatch& micro
 Tensor SelfAttention::forward(const Tensor& x, const Tensor& residual, const MicroBatch& micro,
                               Saved* saved) const {
   const Tensor qkv = qkv_.forward(x, saved != nullptr ? &saved->qkv_in : nullptr);
-  const Tensor out = like_rows(x, heads_.size() * head_size_);
+  const Tensor out = like_rows(qkv, heads_.size() * head_size_);
   Tensor log_sum_exp;
   if (saved != nullptr) {
-    log_sum_exp = Tensor(x.pool(), {x.dim(0), heads_.size(), x.dim(1)}, DType::kF32,
+    log_sum_exp = Tensor(x.pool(), {qkv.dim(0), heads_.size(), qkv.dim(1)}, DType::kF32,
                          MemoryKind::kActivations);
     saved->qkv = qkv;
     saved->log_sum_exp = log_sum_exp;

@@ -33,8 +33,9 @@ class SelfAttention {
   // hidden and tp.size() divides heads.
   SelfAttention(const std::string& name, const AttentionSizes& sizes, const LayerSetup& setup);
 
-  // [b, s, h] -> [b, s, h], residual (may be undefined) added at the end. Collective over tp (one
-  // all-reduce).
+  // [b, s, h] -> [b, s, h], residual (may be undefined) added at the end; under sequence
+  // parallelism slices [b, s/t, h]. Collective over tp (one all-reduce, or an all-gather and a
+  // reduce-scatter).
   [[nodiscard]] Tensor forward(const Tensor& x, const Tensor& residual, const MicroBatch& micro,
                                Saved* saved) const;
   // The same for s positions of each sample that follow what its slot of the cache holds, without
@@ -47,7 +48,7 @@ class SelfAttention {
   [[nodiscard]] Tensor forward_trees(const Tensor& x, const Tensor& residual,
                                      const std::vector<PrefixTree>& trees) const;
   // dy [b, s, h] -> dx. Adds into the gradients; releases what was saved. Collective over tp (one
-  // all-reduce).
+  // all-reduce, or two all-gathers and a reduce-scatter).
   [[nodiscard]] Tensor backward(const Tensor& dy, const MicroBatch& micro, Saved& saved);
 
   // Memory for the keys and values of this rank's heads: [slots, capacity, 2 h/t], uninitialised.

@@ -1,5 +1,7 @@
 #include "nn/block.h"
 
+#include <utility>
+
 namespace mt {
 namespace {
 
@@ -15,6 +17,7 @@ Tensor dropped(const Tensor& dy, const Dropout& dropout) {
 
 Block::Block(const BlockSizes& sizes, const LayerSetup& setup)
     : layer_(sizes.layer),
+      recompute_(setup.layout.recompute),
       hidden_dropout_(sizes.hidden_dropout),
       norm1_(cat("layers.", layer_, ".input_layernorm"), sizes.hidden, sizes.layernorm_epsilon,
              setup),
@@ -30,6 +33,12 @@ Block::Block(const BlockSizes& sizes, const LayerSetup& setup)
       mlp_(cat("layers.", layer_, ".mlp"), sizes.hidden, sizes.inner, sizes.output_std, setup) {}
 
 Tensor Block::forward(const Tensor& x, const MicroBatch& micro, Saved* saved) const {
+  if (saved == nullptr || recompute_ != Recompute::kFull) return run(x, micro, saved);
+  saved->x = x;
+  return run(x, micro, nullptr);
+}
+
+Tensor Block::run(const Tensor& x, const MicroBatch& micro, Saved* saved) const {
   const Dropout drop1 = micro.dropout(hidden_dropout_, layer_, DropoutSite::kAttentionOutput);
   const Dropout drop2 = micro.dropout(hidden_dropout_, layer_, DropoutSite::kMlpOutput);
   // Without dropout the residual is added in the product's epilogue.
@@ -37,20 +46,34 @@ Tensor Block::forward(const Tensor& x, const MicroBatch& micro, Saved* saved) co
   Tensor x1 = attention_.forward(normed, drop1.probability == 0 ? x : Tensor(), micro,
                                  saved != nullptr ? &saved->attention : nullptr);
   if (drop1.probability != 0) dropout_add(x1, x, x1, drop1);
+  const bool drops = saved != nullptr && recompute_ == Recompute::kSelective;
+  if (drops) saved->attention.qkv_in = {};
 
   const Tensor normed1 = norm2_.forward(x1, saved != nullptr ? &saved->norm2 : nullptr);
   Tensor y = mlp_.forward(normed1, drop2.probability == 0 ? x1 : Tensor(),
                           saved != nullptr ? &saved->mlp : nullptr);
   if (drop2.probability != 0) dropout_add(y, x1, y, drop2);
+  if (drops) {
+    saved->mlp.in = {};
+    saved->mlp.out = {};
+  }
   return y;
 }
 
 Tensor Block::backward(const Tensor& dy, const MicroBatch& micro, Saved& saved) {
+  if (recompute_ == Recompute::kFull) (void)run(std::exchange(saved.x, {}), micro, &saved);
+  const bool dropped_some = recompute_ == Recompute::kSelective;
   const Dropout drop1 = micro.dropout(hidden_dropout_, layer_, DropoutSite::kAttentionOutput);
   const Dropout drop2 = micro.dropout(hidden_dropout_, layer_, DropoutSite::kMlpOutput);
+  if (dropped_some) {
+    saved.mlp.in.x = norm2_.repeat(saved.norm2);
+    saved.mlp.out.x = like_rows(saved.mlp.before_gelu, saved.mlp.before_gelu.dim(-1));
+    gelu(saved.mlp.before_gelu, saved.mlp.out.x);
+  }
   const Tensor dnormed1 = mlp_.backward(dropped(dy, drop2), saved.mlp);
   const Tensor dx1 = norm2_.backward(dnormed1, dy, saved.norm2);  // through the norm and past it
   saved.norm2 = {};
+  if (dropped_some) saved.attention.qkv_in.x = norm1_.repeat(saved.norm1);
   const Tensor dnormed = attention_.backward(dropped(dx1, drop1), micro, saved.attention);
   Tensor dx = norm1_.backward(dnormed, dx1, saved.norm1);
   saved.norm1 = {};

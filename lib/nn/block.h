@@ -21,6 +21,7 @@ struct BlockSizes {
 class Block {
  public:
   struct Saved {
+    Tensor x;  // with Recompute::kFull: the input, and nothing else
     LayerNorm::Saved norm1;
     SelfAttention::Saved attention;
     LayerNorm::Saved norm2;
@@ -30,7 +31,12 @@ class Block {
   // Parameters layers.N.{input_layernorm,self_attention,post_attention_layernorm,mlp}.*
   Block(const BlockSizes& sizes, const LayerSetup& setup);
 
-  // [b, s, h] -> [b, s, h]. Collective over tp (two all-reduces). saved null: nothing is kept.
+  // [b, s, h] -> [b, s, h], under sequence parallelism slices [b, s/t, h]. Collective over tp (two
+  // all-reduces, or two all-gathers and two reduce-scatters). saved null: nothing is kept. In f32
+  // with t tensor ranks a layer keeps (and besides a few numbers a position)
+  //   Recompute::kNone       s b h (16 + 48/t) bytes, under sequence parallelism 64 s b h / t
+  //   Recompute::kSelective  s b h (8 + 32/t) or 40 s b h / t: no outputs of norms and of GELU
+  //   Recompute::kFull       4 s b h or 4 s b h / t: its input
   [[nodiscard]] Tensor forward(const Tensor& x, const MicroBatch& micro, Saved* saved) const;
   // For positions that follow the cache's; no dropout. See SelfAttention::forward_cached.
   [[nodiscard]] Tensor forward_cached(const Tensor& x, const Tensor& cache,
@@ -38,15 +44,19 @@ class Block {
   // For sequences that share beginnings, x [1, rows, h]; no dropout. See
   // SelfAttention::forward_trees.
   [[nodiscard]] Tensor forward_trees(const Tensor& x, const std::vector<PrefixTree>& trees) const;
-  // dy -> dx in dy's buffer. Adds into the gradients; releases what was saved. Collective over tp
-  // (two all-reduces).
+  // dy -> dx in dy's buffer. Adds into the gradients; releases what was saved. What was not kept is
+  // computed again, with the same bits. Collective over tp (two all-reduces, or four all-gathers
+  // and two reduce-scatters, and with Recompute::kFull those of forward once more).
   [[nodiscard]] Tensor backward(const Tensor& dy, const MicroBatch& micro, Saved& saved);
 
   [[nodiscard]] Tensor make_cache(Pool& pool, std::int64_t slots, std::int64_t capacity) const;
   void collect(std::vector<Parameter*>& out);
 
  private:
+  [[nodiscard]] Tensor run(const Tensor& x, const MicroBatch& micro, Saved* saved) const;
+
   std::int64_t layer_;
+  Recompute recompute_;
   double hidden_dropout_;
   LayerNorm norm1_;
   SelfAttention attention_;

@@ -1,11 +1,13 @@
 #include "nn/embedding.h"
 
+#include "nn/positions.h"
 #include "tensor/ops.h"
 
 namespace mt {
 
 VocabParallelEmbedding::VocabParallelEmbedding(const EmbeddingSizes& sizes, const LayerSetup& setup)
     : tp_(&setup.tp),
+      sliced_(holds_slices(setup.layout, setup.tp)),
       range_(owned_range(sizes.vocabulary, setup.tp)),
       dropout_(sizes.dropout),
       words_(make_parameter(setup.pool,
@@ -30,7 +32,11 @@ Tensor VocabParallelEmbedding::forward(const Tensor& tokens, const Tensor& posit
   const bool carries = tp_->rank() == 0;
   embedding(tokens, position_ids, words_.value, range_.begin, carries ? positions_.value : Tensor(),
             y);
-  tp_->all_reduce(y, ReduceOp::kSum);
+  if (sliced_) {
+    y = scatter_positions(y, *tp_);
+  } else {
+    tp_->all_reduce(y, ReduceOp::kSum);
+  }
   const Dropout dropout = micro.dropout(dropout_, 0, DropoutSite::kEmbedding);
   if (dropout.probability > 0) dropout_add(y, {}, y, dropout);
   if (saved != nullptr) *saved = {.tokens = tokens, .position_ids = position_ids};
@@ -41,13 +47,14 @@ void VocabParallelEmbedding::backward(const Tensor& dy, const MicroBatch& micro,
                                       RowGradient* apart) {
   const Dropout dropout = micro.dropout(dropout_, 0, DropoutSite::kEmbedding);
   if (dropout.probability > 0) dropout_add(dy, {}, dy, dropout);
+  const Tensor all = sliced_ ? gather_positions(dy, *tp_) : dy;
   if (apart == nullptr) {
-    embedding_backward(saved.tokens, saved.position_ids, dy, range_.begin, words_.grad,
+    embedding_backward(saved.tokens, saved.position_ids, all, range_.begin, words_.grad,
                        positions_.grad);
     return;
   }
   const Tensor places = apart->places(saved.tokens);
-  embedding_backward(places, saved.position_ids, dy, 0, apart->rows(), positions_.grad);
+  embedding_backward(places, saved.position_ids, all, 0, apart->rows(), positions_.grad);
 }
 
 void VocabParallelEmbedding::collect(std::vector<Parameter*>& out) {

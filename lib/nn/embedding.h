@@ -25,12 +25,13 @@ class VocabParallelEmbedding {
   // [positions, h].
   VocabParallelEmbedding(const EmbeddingSizes& sizes, const LayerSetup& setup);
 
-  // i32 [b, s] each -> [b, s, h]. Ids must lie inside the tables. Collective over tp (one
-  // all-reduce).
+  // i32 [b, s] each -> [b, s, h], under sequence parallelism [b, s/t, h]. Ids must lie inside the
+  // tables. Collective over tp (one all-reduce, or one reduce-scatter).
   [[nodiscard]] Tensor forward(const Tensor& tokens, const Tensor& position_ids,
                                const MicroBatch& micro, Saved* saved) const;
-  // Adds into the gradients; with apart, the words' part goes there. Local. dy's buffer is
-  // overwritten.
+  // Adds into the gradients; with apart, the words' part goes there. dy's buffer is overwritten.
+  // Local; under sequence parallelism collective over tp (one all-gather of dy, so that every rank
+  // has the whole gradient of the positions).
   void backward(const Tensor& dy, const MicroBatch& micro, const Saved& saved,
                 RowGradient* apart = nullptr);
 
@@ -42,6 +43,7 @@ class VocabParallelEmbedding {
 
  private:
   const Communicator* tp_;
+  bool sliced_;  // under sequence parallelism
   OwnedRange range_;
   double dropout_;
   Parameter words_, positions_;

@@ -1,5 +1,6 @@
 #include "nn/layernorm.h"
 
+#include "nn/positions.h"
 #include "tensor/ops.h"
 
 namespace mt {
@@ -15,6 +16,7 @@ LayerNorm::LayerNorm(const std::string& name, std::int64_t hidden, double epsilo
   };
   gain_ = vector(".weight", Init::kOne);
   bias_ = vector(".bias", Init::kZero);
+  gain_.sum_over_tensor = bias_.sum_over_tensor = holds_slices(setup.layout, setup.tp);
 }
 
 Tensor LayerNorm::forward(const Tensor& x, Saved* saved) const {
@@ -28,6 +30,10 @@ Tensor LayerNorm::forward(const Tensor& x, Saved* saved) const {
   }
   layernorm(x, gain_.value, bias_.value, epsilon_, y, mean, rstd);
   return y;
+}
+
+Tensor LayerNorm::repeat(const Saved& saved) const {
+  return forward(saved.x, nullptr);
 }
 
 Tensor LayerNorm::backward(const Tensor& dy, const Tensor& residual, const Saved& saved) {

@@ -1,5 +1,6 @@
 // Layer normalisation over the last dimension with gain and bias (Ba et al., arXiv:1607.06450).
-// Every rank of a tensor-parallel group holds it whole and computes the same.
+// Every rank of a tensor-parallel group holds it whole and computes the same; under sequence
+// parallelism each works on its own slice of the positions, whose gradients it has.
 #pragma once
 
 #include <string>
@@ -20,6 +21,8 @@ class LayerNorm {
 
   // [.., h] -> [.., h]. Local. saved null: inference.
   [[nodiscard]] Tensor forward(const Tensor& x, Saved* saved) const;
+  // The bits of forward's result again.
+  [[nodiscard]] Tensor repeat(const Saved& saved) const;
   // Returns dx + residual. residual is the gradient that goes past the norm: its buffer is taken
   // for the result; undefined: none. Adds into the gradients.
   [[nodiscard]] Tensor backward(const Tensor& dy, const Tensor& residual, const Saved& saved);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "nn/positions.h"
 #include "tensor/ops.h"
 
 namespace mt {
@@ -33,7 +34,7 @@ Tensor like_rows(const Tensor& x, std::int64_t last) {
 
 ColumnParallelLinear::ColumnParallelLinear(const std::vector<std::string>& names, std::int64_t in,
                                            std::int64_t out, const LayerSetup& setup)
-    : tp_(&setup.tp) {
+    : tp_(&setup.tp), sliced_(holds_slices(setup.layout, setup.tp)) {
   const OwnedRange range = even_range(out, setup.tp, names.front());
   std::vector<Segment> weights, biases;
   for (const std::string& name : names) {
@@ -52,27 +53,36 @@ ColumnParallelLinear::ColumnParallelLinear(const std::vector<std::string>& names
       make_parameter(setup.pool, std::move(biases), setup.gradient, Init::kZero, 0, setup.numbers);
 }
 
+Tensor ColumnParallelLinear::whole(const Tensor& x) const {
+  return sliced_ ? gather_positions(x, *tp_) : x;
+}
+
 Tensor ColumnParallelLinear::forward(const Tensor& x, Saved* saved) const {
-  Tensor y = like_rows(x, weight_.value.dim(0));
-  linear(x, weight_.value, y, {.bias = bias_.value});
+  const Tensor all = whole(x);
+  Tensor y = like_rows(all, weight_.value.dim(0));
+  linear(all, weight_.value, y, {.bias = bias_.value});
   if (saved != nullptr) saved->x = x;
   return y;
 }
 
 ColumnParallelLinear::WithGelu ColumnParallelLinear::forward_gelu(const Tensor& x,
                                                                   Saved* saved) const {
-  WithGelu out{.y = like_rows(x, weight_.value.dim(0)), .gelu = like_rows(x, weight_.value.dim(0))};
-  linear(x, weight_.value, out.y, {.bias = bias_.value, .gelu = out.gelu});
+  const Tensor all = whole(x);
+  WithGelu out{.y = like_rows(all, weight_.value.dim(0)),
+               .gelu = like_rows(all, weight_.value.dim(0))};
+  linear(all, weight_.value, out.y, {.bias = bias_.value, .gelu = out.gelu});
   if (saved != nullptr) saved->x = x;
   return out;
 }
 
 Tensor ColumnParallelLinear::backward(const Tensor& dy, const Saved& saved) {
-  linear_dweight(dy, saved.x, weight_.grad);
+  linear_dweight(dy, whole(saved.x), weight_.grad);
   sum_rows(dy, bias_.grad);
   Tensor dx = like_rows(dy, saved.x.dim(-1));
   linear_dx(dy, weight_.value, dx);
-  tp_->all_reduce(dx, ReduceOp::kSum);  // each rank has the part through its own features
+  // Each rank has the part through its own features.
+  if (sliced_) return scatter_positions(dx, *tp_);
+  tp_->all_reduce(dx, ReduceOp::kSum);
   return dx;
 }
 
@@ -83,7 +93,7 @@ void ColumnParallelLinear::collect(std::vector<Parameter*>& out) {
 
 RowParallelLinear::RowParallelLinear(const std::string& name, std::int64_t in, std::int64_t out,
                                      const LayerSetup& setup)
-    : tp_(&setup.tp) {
+    : tp_(&setup.tp), sliced_(holds_slices(setup.layout, setup.tp)) {
   const OwnedRange range = even_range(in, setup.tp, name);
   weight_ = make_parameter(setup.pool,
                            {{.name = name + ".weight",
@@ -94,25 +104,33 @@ RowParallelLinear::RowParallelLinear(const std::string& name, std::int64_t in, s
   bias_ = make_parameter(
       setup.pool, {{.name = name + ".bias", .global_shape = {out}, .offset = {0}, .extent = {out}}},
       setup.gradient, Init::kZero, 0, setup.numbers);
+  bias_.sum_over_tensor = sliced_;
 }
 
 Tensor RowParallelLinear::forward(const Tensor& x, const Tensor& residual, Saved* saved) const {
   Tensor y = like_rows(x, weight_.value.dim(0));
+  if (saved != nullptr) saved->x = x;
+  if (sliced_) {
+    linear(x, weight_.value, y);
+    Tensor slice = scatter_positions(y, *tp_);
+    add_bias(bias_.value, residual, slice);
+    return slice;
+  }
   // The first rank's part carries bias and residual, so that the sum holds them once and they stay
   // in the product's epilogue.
   const bool carries = tp_->rank() == 0;
   linear(x, weight_.value, y,
          {.bias = carries ? bias_.value : Tensor(), .residual = carries ? residual : Tensor()});
   tp_->all_reduce(y, ReduceOp::kSum);
-  if (saved != nullptr) saved->x = x;
   return y;
 }
 
 Tensor RowParallelLinear::backward(const Tensor& dy, const Saved& saved) {
-  linear_dweight(dy, saved.x, weight_.grad);
   sum_rows(dy, bias_.grad);
-  Tensor dx = like_rows(dy, saved.x.dim(-1));
-  linear_dx(dy, weight_.value, dx);
+  const Tensor all = sliced_ ? gather_positions(dy, *tp_) : dy;
+  linear_dweight(all, saved.x, weight_.grad);
+  Tensor dx = like_rows(all, saved.x.dim(-1));
+  linear_dx(all, weight_.value, dx);
   return dx;
 }
 

@@ -52,11 +52,12 @@ struct OwnedRange {
 
 // y = x W^T + b with the rows of W cut: the first product of a block; pair with
 // RowParallelLinear. Several names make one fused parameter, whose segments (query, key, value)
-// are cut alike.
+// are cut alike. Under sequence parallelism x and dx are slices [b, s/t, in] of the positions: see
+// nn/positions.h.
 class ColumnParallelLinear {
  public:
   struct Saved {
-    Tensor x;  // [b, s, in]
+    Tensor x;  // what forward got: under sequence parallelism the slice, gathered again in backward
   };
 
   // `out` rows for each name, NAME.weight and NAME.bias. Throws UsageError unless tp.size()
@@ -64,7 +65,8 @@ class ColumnParallelLinear {
   ColumnParallelLinear(const std::vector<std::string>& names, std::int64_t in, std::int64_t out,
                        const LayerSetup& setup);
 
-  // [b, s, in] -> [b, s, names * out/t]. Local. saved null: inference.
+  // [b, s, in] -> [b, s, names * out/t]. saved null: inference. Local; under sequence parallelism
+  // collective over tp (one all-gather of x).
   [[nodiscard]] Tensor forward(const Tensor& x, Saved* saved) const;
   // Also returns GELU(y) (tanh form), of y's shape.
   struct WithGelu {
@@ -72,17 +74,23 @@ class ColumnParallelLinear {
   };
   [[nodiscard]] WithGelu forward_gelu(const Tensor& x, Saved* saved) const;
   // dy [b, s, names * out/t] -> dx [b, s, in]. Adds into the gradients. Collective over tp (one
-  // all-reduce of dx).
+  // all-reduce of dx; under sequence parallelism an all-gather of x and a reduce-scatter of dx).
   [[nodiscard]] Tensor backward(const Tensor& dy, const Saved& saved);
 
   void collect(std::vector<Parameter*>& out);
 
  private:
+  // x, or all positions of it.
+  [[nodiscard]] Tensor whole(const Tensor& x) const;
+
   const Communicator* tp_;
+  bool sliced_;  // under sequence parallelism
   Parameter weight_, bias_;
 };
 
 // y = x W^T + b + residual with the columns of W cut: x [b, s, in/t] is this rank's part.
+// Under sequence parallelism y, residual and dy are slices [b, s/t, out] of the positions, and the
+// gradient of the bias is the slice's.
 class RowParallelLinear {
  public:
   struct Saved {
@@ -94,15 +102,17 @@ class RowParallelLinear {
                     const LayerSetup& setup);
 
   // [b, s, in/t] -> [b, s, out]. residual [b, s, out] may be undefined. Collective over tp (one
-  // all-reduce of y).
+  // all-reduce of y, or one reduce-scatter).
   [[nodiscard]] Tensor forward(const Tensor& x, const Tensor& residual, Saved* saved) const;
-  // dy [b, s, out], equal on all ranks -> dx [b, s, in/t]. Local. Adds into the gradients.
+  // dy [b, s, out], equal on all ranks -> dx [b, s, in/t]. Adds into the gradients. Local; under
+  // sequence parallelism collective over tp (one all-gather of dy).
   [[nodiscard]] Tensor backward(const Tensor& dy, const Saved& saved);
 
   void collect(std::vector<Parameter*>& out);
 
  private:
   const Communicator* tp_;
+  bool sliced_;  // under sequence parallelism
   Parameter weight_, bias_;
 };
 

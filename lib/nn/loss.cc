@@ -81,7 +81,7 @@ void VocabParallelHead::nll(const Tensor& x, const Tensor& weight, const Tensor&
 
 void VocabParallelHead::nll_and_gradients(const Tensor& x, const Tensor& weight,
                                           const Tensor& dweight, const Tensor& labels,
-                                          const Tensor& row_weight, float* nll) const {
+                                          const Tensor& row_weight, float* nll, Dx dx) const {
   const std::int64_t rows = x.dim(0), block = std::min(rows, block_rows());
   const Tensor buffer(x.pool(), {block, range_.size()}, DType::kF32, MemoryKind::kWorkspace);
   for (std::int64_t begin = 0; begin < rows; begin += block) {
@@ -95,7 +95,8 @@ void VocabParallelHead::nll_and_gradients(const Tensor& x, const Tensor& weight,
     linear_dweight(logits, x_block, dweight);
     linear_dx(logits, weight, x_block);  // x of this block is used up
   }
-  tp_->all_reduce(x, ReduceOp::kSum);  // each rank has the part through its own entries
+  // Each rank has the part through its own entries.
+  if (dx == Dx::kSummed) tp_->all_reduce(x, ReduceOp::kSum);
 }
 
 Tensor VocabParallelHead::logits(const Tensor& x, const Tensor& weight) const {

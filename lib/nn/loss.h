@@ -50,9 +50,12 @@ class VocabParallelHead {
   void nll(const Tensor& x, const Tensor& weight, const Tensor& labels, float* nll,
            std::uint8_t* greedy = nullptr) const;
   // The same, and the gradient of sum(row_weight * nll): x := dx [rows, h], dweight += (added, a
-  // chain over the rows). Collective over tp (one all-reduce of dx besides those of the loss).
+  // chain over the rows). Collective over tp (one all-reduce of dx besides those of the loss). With
+  // Dx::kPart the part of dx through this rank's entries, which the caller has to sum over tp.
+  enum class Dx { kSummed, kPart };
   void nll_and_gradients(const Tensor& x, const Tensor& weight, const Tensor& dweight,
-                         const Tensor& labels, const Tensor& row_weight, float* nll) const;
+                         const Tensor& labels, const Tensor& row_weight, float* nll,
+                         Dx dx = Dx::kSummed) const;
   // [rows, h] -> logits [rows, V], whole on every rank. Collective over tp (one all-reduce).
   [[nodiscard]] Tensor logits(const Tensor& x, const Tensor& weight) const;
 

@@ -8,7 +8,9 @@ namespace mt {
 
 struct MicroBatch {
   std::uint32_t dropout_seed = 0;
-  Tensor samples;    // u8 [b, 8], the int64 global numbers of the samples; undefined: no dropout
+  Tensor samples;  // u8 [b, 8], the int64 global numbers of the samples; undefined: no dropout
+  // Of what lies between the layers: its position 0 inside the sample (sequence parallelism).
+  std::int64_t first_position = 0;
   Tensor first_key;  // i32 [b, s]; undefined: attention to all earlier positions
 
   // The dropout of one place; probability 0 when the micro-batch has none.
@@ -18,7 +20,8 @@ struct MicroBatch {
             .seed = dropout_seed,
             .layer = static_cast<std::uint32_t>(layer),
             .site = static_cast<std::uint32_t>(site),
-            .samples = samples.as<std::int64_t>()};
+            .samples = samples.as<std::int64_t>(),
+            .first_row = first_position};
   }
 };
 

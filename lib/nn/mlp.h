@@ -22,11 +22,12 @@ class Mlp {
   Mlp(const std::string& name, std::int64_t hidden, std::int64_t inner, double output_std,
       const LayerSetup& setup);
 
-  // [b, s, h] -> [b, s, h], residual (may be undefined) added at the end. Collective over tp (one
-  // all-reduce).
+  // [b, s, h] -> [b, s, h], residual (may be undefined) added at the end; under sequence
+  // parallelism slices [b, s/t, h]. Collective over tp (one all-reduce, or an all-gather and a
+  // reduce-scatter).
   [[nodiscard]] Tensor forward(const Tensor& x, const Tensor& residual, Saved* saved) const;
   // dy -> dx, [b, s, h]. Adds into the gradients; releases what was saved. Collective over tp (one
-  // all-reduce).
+  // all-reduce, or two all-gathers and a reduce-scatter).
   [[nodiscard]] Tensor backward(const Tensor& dy, Saved& saved);
 
   void collect(std::vector<Parameter*>& out);

@@ -35,10 +35,7 @@ Pipeline::Pipeline(std::vector<GptStage*> chunks, const ScheduleShape& shape,
 }
 
 Tensor Pipeline::activations(const GptInput& input) const {
-  return {pool_,
-          {input.batch, input.sequence, chunks_[0]->config().hidden_size},
-          DType::kF32,
-          MemoryKind::kActivations};
+  return {pool_, chunks_[0]->activation_shape(input), DType::kF32, MemoryKind::kActivations};
 }
 
 double Pipeline::run(const std::vector<GptInput>& inputs, std::uint32_t dropout_seed,
