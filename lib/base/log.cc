@@ -108,7 +108,7 @@ void name_log(const char* program) noexcept {
 }
 
 void log_info(const std::string& text) {
-  if (state().level != LogLevel::kQuiet) {
+  if (state().level >= LogLevel::kInfo) {
     line("", text);
   }
 }
@@ -160,7 +160,7 @@ void log_failure(const char* text, const char* more) noexcept {
 
 void progress(const std::string& text) {
   LogState& log = state();
-  if (log.level == LogLevel::kQuiet || ::isatty(STDERR_FILENO) == 0) {
+  if (log.level < LogLevel::kInfo || ::isatty(STDERR_FILENO) == 0) {
     return;
   }
   const std::lock_guard<std::mutex> lock(log.writing);

@@ -7,7 +7,7 @@
 
 namespace mt {
 
-enum class LogLevel { kQuiet, kInfo, kDebug };
+enum class LogLevel { kQuiet, kWarning, kInfo, kDebug };
 
 // Sets what every line begins with. rank < 0 means not started as a rank.
 void set_log(const std::string& program, LogLevel level, int rank = -1);

@@ -18,6 +18,7 @@
 #include <iosfwd>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace mt {
@@ -75,6 +76,8 @@ class Options {
   [[nodiscard]] bool verbose() const;
   // The long names, in the order of registration, without dashes: for the test of the stored list.
   [[nodiscard]] std::vector<std::string> names() const;
+  // (long name, words of its value joined by spaces) of every option that a file may hold.
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> values() const;
   // Lines "name = value" that, as a --config file, reproduce the options as they stand; those that
   // were not given are behind a #, so that given() comes out the same.
   [[nodiscard]] std::string config_text() const;

@@ -92,6 +92,19 @@ void Options::Table::write_help(std::ostream& out) const {
   }
 }
 
+std::vector<std::pair<std::string, std::string>> Options::values() const {
+  std::vector<std::pair<std::string, std::string>> values;
+  for (const OptionEntry& entry : table_->entries) {
+    if (!entry.file) continue;
+    std::string value;
+    for (const std::string& word : entry.get()) {
+      value += (value.empty() ? "" : " ") + config_word(word);
+    }
+    values.emplace_back(entry.name, std::move(value));
+  }
+  return values;
+}
+
 std::string Options::config_text() const {
   std::string text =
       cat("# Options of ", table_->program, ". Those behind # have their default.\n");

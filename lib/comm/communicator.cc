@@ -37,9 +37,25 @@ bool unwinding() {
 
 }  // namespace
 
+class Communicator::Waiting {
+ public:
+  // number: which operation of its kind in the group this is, from 1; 0: not counted.
+  Waiting(const Communicator& group, Wait wait, std::int64_t number, int peer = -1)
+      : pulse_(group.pulse_) {
+    pulse_.enter(wait, group.short_name_, static_cast<std::uint64_t>(number), peer);
+  }
+  ~Waiting() { pulse_.leave(); }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  const Pulse& pulse_;
+};
+
 void Communicator::all_reduce(const Tensor& x, ReduceOp op) const {
   if (size_ == 1 || unwinding()) return;
   count(CommCall::kAllReduce, x.bytes());
+  const Waiting waiting(*this, Wait::kAllReduce, ledger_.calls_of(CommCall::kAllReduce));
   reduce_all(numbers(x), op);
 }
 
@@ -47,6 +63,7 @@ void Communicator::all_reduce(double* x, std::int64_t n, ReduceOp op) const {
   if (size_ == 1 || unwinding()) return;
   const Elements elements{.data = x, .count = n, .kind = ElementKind::kF64};
   count(CommCall::kAllReduce, elements.bytes());
+  const Waiting waiting(*this, Wait::kAllReduce, ledger_.calls_of(CommCall::kAllReduce));
   reduce_all(elements, op);
 }
 
@@ -55,6 +72,7 @@ void Communicator::reduce_scatter(const Tensor& whole, const Tensor& part) const
   if (unwinding()) return;
   if (size_ == 1) return copy(whole, part);
   count(CommCall::kReduceScatter, whole.bytes());
+  const Waiting waiting(*this, Wait::kReduceScatter, ledger_.calls_of(CommCall::kReduceScatter));
   scatter_sum(numbers(whole), numbers(part));
 }
 
@@ -66,6 +84,7 @@ void Communicator::all_gather(const Tensor& part, const Tensor& whole) const {
     return;
   }
   count(CommCall::kAllGather, whole.bytes());
+  const Waiting waiting(*this, Wait::kAllGather, ledger_.calls_of(CommCall::kAllGather));
   gather_all(bytes(part), bytes(whole));
 }
 
@@ -73,6 +92,7 @@ void Communicator::broadcast(const Tensor& x, int root) const {
   MT_ASSERT(0 <= root && root < size_);
   if (size_ == 1 || unwinding()) return;
   count(CommCall::kBroadcast, x.bytes());
+  const Waiting waiting(*this, Wait::kBroadcast, ledger_.calls_of(CommCall::kBroadcast));
   broadcast_from(bytes(x), root);
 }
 
@@ -97,6 +117,7 @@ void Communicator::broadcast(void* x, std::int64_t bytes, int root) const {
 void Communicator::barrier() const {
   if (size_ == 1 || unwinding()) return;
   count(CommCall::kBarrier, 0);
+  const Waiting waiting(*this, Wait::kBarrier, ledger_.calls_of(CommCall::kBarrier));
   wait_for_all();
 }
 
@@ -104,6 +125,7 @@ void Communicator::send(const Tensor& x, int to) const {
   MT_ASSERT(0 <= to && to < size_ && to != rank_);
   if (unwinding()) return;
   count(CommCall::kSend, x.bytes());
+  const Waiting waiting(*this, Wait::kSend, ledger_.calls_of(CommCall::kSend), to);
   send_to(x, to);
 }
 
@@ -111,18 +133,23 @@ void Communicator::receive(const Tensor& x, int from) const {
   MT_ASSERT(0 <= from && from < size_ && from != rank_);
   if (unwinding()) return;
   count(CommCall::kReceive, x.bytes());
+  const Waiting waiting(*this, Wait::kReceive, ledger_.calls_of(CommCall::kReceive), from);
   receive_from(bytes(x), from);
 }
 
 void Communicator::finish_sends() const {
   if (size_ == 1 || unwinding()) return;
+  const Waiting waiting(*this, Wait::kFinishSends, 0);
   wait_for_sends();
 }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key,
                                                   const std::string& name) const {
   if (size_ == 1) return make_single_communicator();
-  return split_group(color, key, name);
+  const Waiting waiting(*this, Wait::kSplit, 0);
+  auto part = split_group(color, key, name);
+  part->pulse_ = pulse_;
+  return part;
 }
 
 }  // namespace mt

@@ -11,8 +11,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "comm/ledger.h"
+#include "comm/pulse.h"
 #include "tensor/tensor.h"
 
 namespace mt {
@@ -34,7 +36,8 @@ struct Elements {
 // of no use then. Not shared between threads.
 class Communicator {
  public:
-  virtual ~Communicator() = default;
+  // Collective: a group ends where all its ranks end it.
+  virtual ~Communicator() { pulse_.leave(); }
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
@@ -70,11 +73,23 @@ class Communicator {
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key,
                                                     const std::string& name) const;
 
+  // Tells the watchdog of the job, if there is one, that this rank goes on, and with what
+  // ("training", "saving"; 15 bytes are kept). For work that may take long while others wait.
+  void progress(std::int64_t step, std::string_view activity) const {
+    pulse_.progress(step, activity);
+  }
+  // From here on this group and those split from it publish what they wait in.
+  void publish_to(const Pulse& pulse) { pulse_ = pulse; }
+
  protected:
   Communicator(int rank, int size, std::string name)
-      : rank_(rank), size_(size), name_(std::move(name)) {}
+      : rank_(rank), size_(size), name_(std::move(name)), short_name_(short_text(name_)) {}
+  // For a destructor that waits for the other ranks.
+  void publish_end() const { pulse_.enter(Wait::kEnd, short_name_, 0, -1); }
 
  private:
+  class Waiting;  // publishes while it lives
+
   // Called with size() > 1 only.
   virtual void reduce_all(const Elements& x, ReduceOp op) const = 0;
   virtual void scatter_sum(const Elements& whole, const Elements& part) const = 0;
@@ -91,6 +106,8 @@ class Communicator {
 
   int rank_, size_;
   std::string name_;
+  ShortText short_name_;
+  Pulse pulse_;
   mutable Ledger ledger_;
 };
 
@@ -109,6 +126,9 @@ void run_local_ranks(int size, const RankBody& body);
 struct Launch {
   int size = 1;
   int rank = 0;
+  // For tests, of MT_RANKS_PER_NODE: each so many ranks count as a node of their own; 0: the
+  // system is asked.
+  int ranks_per_node = 0;
 };
 [[nodiscard]] Launch find_launch();
 

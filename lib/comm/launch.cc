@@ -26,9 +26,7 @@ std::optional<int> number(const char* name) {
   return static_cast<int>(value);
 }
 
-}  // namespace
-
-Launch find_launch() {
+Launch launch_of_environment() {
   struct Launcher {
     const char *size, *rank;
   };
@@ -46,6 +44,14 @@ Launch find_launch() {
     return {std::max(*rank + 1, 2), *rank};
   }
   return {};
+}
+
+}  // namespace
+
+Launch find_launch() {
+  Launch launch = launch_of_environment();
+  launch.ranks_per_node = number("MT_RANKS_PER_NODE").value_or(0);
+  return launch;
 }
 
 }  // namespace mt

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "comm/combine.h"
 #include "comm/communicator.h"
+#include "comm/mpi_calls.h"
 #include "comm/mpi_session.h"
 #include "comm/shared_segments.h"
 
@@ -21,14 +22,6 @@ namespace {
 constexpr std::int64_t kChunk = std::int64_t{1} << 20;   // bytes of a message in a reduction
 constexpr std::int64_t kLetter = std::int64_t{1} << 30;  // MPI counts in int
 constexpr int kLetterTag = 1, kReduceTag = 2;
-
-void check(int code, const char* call) {
-  if (code == MPI_SUCCESS) return;
-  std::array<char, MPI_MAX_ERROR_STRING> text{};
-  int length = 0;
-  MPI_Error_string(code, text.data(), &length);
-  throw Error(ExitStatus::kPeer, cat(call, ": ", text.data()));
-}
 
 int as_int(std::int64_t bytes) {
   MT_ASSERT(bytes <= kLetter);
@@ -56,28 +49,11 @@ class Handle {
   MPI_Comm comm_;
 };
 
-int rank_in(MPI_Comm comm) {
-  int rank = 0;
-  check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-  return rank;
-}
-
-int size_of(MPI_Comm comm) {
-  int size = 0;
-  check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-  return size;
-}
-
-// True if all ranks can share memory. Collective.
-bool on_one_node(MPI_Comm comm) {
-  MPI_Comm node = MPI_COMM_NULL;
-  check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node),
-        "MPI_Comm_split_type");
-  const int members = size_of(node);
-  check(MPI_Comm_free(&node), "MPI_Comm_free");
-  int fewest = members;
-  check(MPI_Allreduce(&members, &fewest, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
-  return fewest == size_of(comm);
+// True if all ranks stand on one node, `node` being this one's. Collective.
+bool on_one_node(MPI_Comm comm, int node) {
+  std::array<int, 2> lowest{node, -node};
+  check(MPI_Allreduce(MPI_IN_PLACE, lowest.data(), 2, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
+  return lowest[0] == -lowest[1];
 }
 
 // The window behind SharedSegments.
@@ -122,12 +98,20 @@ class Window {
 
 class MpiCommunicator : public Communicator {
  public:
-  MpiCommunicator(MPI_Comm comm, MpiSession::Carrier carrier, const std::string& name)
-      : Communicator(rank_in(comm), size_of(comm), name), comm_(comm), carrier_(carrier) {
-    if (size() > 1 && carrier == MpiSession::Carrier::kSharedMemory && on_one_node(comm)) {
+  // node: of this rank.
+  MpiCommunicator(MPI_Comm comm, MpiSession::Carrier carrier, int node, const std::string& name)
+      : Communicator(rank_in(comm), size_of(comm), name),
+        comm_(comm),
+        carrier_(carrier),
+        node_(node) {
+    if (size() > 1 && carrier == MpiSession::Carrier::kSharedMemory && on_one_node(comm, node)) {
       window_ = std::make_unique<Window>(comm);
     }
   }
+
+  ~MpiCommunicator() override { publish_end(); }  // the members wait
+  MpiCommunicator(const MpiCommunicator&) = delete;
+  MpiCommunicator& operator=(const MpiCommunicator&) = delete;
 
  private:
   void reduce_all(const Elements& x, ReduceOp op) const override {
@@ -283,7 +267,7 @@ class MpiCommunicator : public Communicator {
                                                           const std::string& name) const override {
     MPI_Comm part = MPI_COMM_NULL;
     check(MPI_Comm_split(comm_.get(), color, key, &part), "MPI_Comm_split");
-    return std::make_unique<MpiCommunicator>(part, carrier_, name);
+    return std::make_unique<MpiCommunicator>(part, carrier_, node_, name);
   }
 
   struct Letter {
@@ -293,46 +277,20 @@ class MpiCommunicator : public Communicator {
 
   Handle comm_;
   MpiSession::Carrier carrier_;
+  int node_;
   std::unique_ptr<Window> window_;
   mutable std::vector<Letter> outbox_;
 };
 
 }  // namespace
 
-MpiSession::MpiSession() {
-  int provided = 0;
-  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
-    throw EnvironmentError("MPI cannot start");
-  }
-  if (provided < MPI_THREAD_FUNNELED) {
-    throw EnvironmentError("this MPI is not made for programs with threads");
-  }
-}
-
-MpiSession::~MpiSession() {
-  MPI_Finalize();
-}
-
 std::unique_ptr<Communicator> MpiSession::world(Carrier carrier) const {
   MPI_Comm comm = MPI_COMM_NULL;
   check(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
-  return std::make_unique<MpiCommunicator>(comm, carrier, "world");
-}
-
-void MpiSession::end_all_ranks(int status) {
-  MPI_Abort(MPI_COMM_WORLD, status);
-  std::terminate();  // not reached
-}
-
-std::string mpi_version() {
-  // One of the few calls that MPI allows before it is started.
-  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
-  int length = 0;
-  if (MPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) {
-    throw EnvironmentError("MPI_Get_library_version failed");
-  }
-  const std::string version = text.data();  // Open MPI counts the final NUL in the length
-  return version.substr(0, version.find('\n'));
+  const int node = hosts().at(static_cast<std::size_t>(rank_in(comm))).node;
+  auto world = std::make_unique<MpiCommunicator>(comm, carrier, node, "world");
+  world->publish_to(board().pulse());
+  return world;
 }
 
 }  // namespace mt

@@ -3,8 +3,11 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "comm/communicator.h"
+#include "comm/placement.h"
+#include "comm/rank_board.h"
 
 namespace mt {
 
@@ -13,7 +16,8 @@ namespace mt {
 // its way: other ranks may be inside a collective that never ends.
 class MpiSession {
  public:
-  // Collective over the processes of the launch. Throws EnvironmentError if MPI cannot start.
+  // Collective over the processes of the launch; finds the nodes. Throws EnvironmentError if MPI
+  // cannot start.
   MpiSession();
   // Collective: waits for the other ranks. Every communicator must be gone.
   ~MpiSession();
@@ -26,8 +30,18 @@ class MpiSession {
   // All ranks. Collective.
   [[nodiscard]] std::unique_ptr<Communicator> world(Carrier carrier = Carrier::kSharedMemory) const;
 
-  // Ends the processes of all ranks with `status`, whatever they are doing.
+  // Where each rank of the world runs.
+  [[nodiscard]] const std::vector<RankHost>& hosts() const;
+  // Of the ranks of this node. The communicators publish to it.
+  [[nodiscard]] const RankBoard& board() const;
+
+  // Ends the processes of all ranks with `status`, whatever they are doing. May be called
+  // from any thread.
   [[noreturn]] static void end_all_ranks(int status);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace mt

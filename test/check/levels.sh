@@ -59,7 +59,7 @@ third_party 'utf8proc' 'lib/text/unicode\.cc'
 third_party 'hdf5|H5' 'lib/io/hdf5(_[a-z]+)?\.cc|lib/io/hdf5_handle\.h'
 third_party 'zstd|zlib' 'lib/io/line_reader\.cc'
 third_party 'simdjson' 'lib/io/json_lines\.cc'
-third_party 'mpi' 'lib/comm/mpi_communicator\.cc'
+third_party 'mpi' 'lib/comm/mpi_(communicator|session)\.cc|lib/comm/mpi_calls\.h'
 third_party 'cuda|cublas|nccl' 'kernels/cuda/.*'
 third_party 'cblas|openblas' 'nowhere'
 
