@@ -9,48 +9,13 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "comm/texts.h"
 
 namespace mt {
 namespace {
 
 constexpr std::size_t kShown = 200;  // bytes of a value in the message
-
-// Bytes as numbers that a sum of doubles keeps: every rank adds its own to zeros.
-using Bytes = std::vector<double>;
-
-Bytes bytes_of(std::string_view text, std::size_t size) {
-  Bytes bytes(size, 0.0);
-  for (std::size_t i = 0; i < std::min(text.size(), size); ++i) {
-    bytes[i] = static_cast<unsigned char>(text[i]);
-  }
-  return bytes;
-}
-
-std::string text_of(const double* bytes, std::size_t size) {
-  std::string text;
-  for (std::size_t i = 0; i < size && bytes[i] != 0; ++i) {
-    text += static_cast<char>(static_cast<unsigned char>(bytes[i]));
-  }
-  return text;
-}
-
-void add_up(const Communicator& group, std::vector<double>& x) {
-  group.all_reduce(x.data(), static_cast<std::int64_t>(x.size()), ReduceOp::kSum);
-}
-
-// The first `size` bytes of every rank's text, in the order of the ranks.
-std::vector<std::string> gather(const Communicator& group, const std::string& text,
-                                std::size_t size) {
-  std::vector<double> all(size * static_cast<std::size_t>(group.size()), 0.0);
-  const Bytes own = bytes_of(text, size);
-  std::copy(own.begin(), own.end(), all.begin() + static_cast<std::ptrdiff_t>(size) * group.rank());
-  add_up(group, all);
-  std::vector<std::string> texts;
-  for (std::size_t at = 0; at < all.size(); at += size) {
-    texts.push_back(text_of(all.data() + at, size));
-  }
-  return texts;
-}
+constexpr std::size_t kDigest = 32;  // characters of a digest
 
 std::string digest(std::string_view text) {
   return to_hex(xxh3_128(text.data(), text.size()));
@@ -77,40 +42,37 @@ std::string ranks_text(const std::vector<std::size_t>& ranks,
   return text;
 }
 
+// The number of the first fact that is not in both; more than there are if there is none.
+std::size_t differs_at(const std::string& expected, const std::string& found) {
+  if (expected == found) return expected.size() + 1;
+  std::size_t at = 0;
+  while (expected.compare(at * kDigest, kDigest, found, at * kDigest, kDigest) == 0) ++at;
+  return at;
+}
+
 }  // namespace
 
 void check_agreement(const Communicator& world, const Facts& facts, const std::string& host) {
   if (world.size() == 1) return;
   // A group of its own: the ledgers of the run count the run.
   const auto group = world.split(0, world.rank(), "start");
-  constexpr std::size_t kDigest = 32;
-  const auto digests = gather(*group, digest(facts), kDigest);
-  if (std::all_of(digests.begin(), digests.end(),
-                  [&](const std::string& other) { return other == digests.front(); })) {
+  const auto all = gather_texts(*group, digest(facts));
+  if (std::all_of(all.begin(), all.end(),
+                  [&](const std::string& other) { return other == all.front(); })) {
     return;
   }
-  // Rank 0's facts, by digest, tell each rank its first that differs; the earliest of all ranks'
-  // is the one to report.
-  const bool first = group->rank() == 0;
-  std::vector<double> count{first ? static_cast<double>(facts.size()) : 0.0};
-  add_up(*group, count);
-  const auto expected = static_cast<std::size_t>(count[0]);
-  std::size_t differs = std::min(expected, facts.size());
-  for (std::size_t i = expected; i-- > 0;) {
-    const std::string own = i < facts.size() ? digest(Facts{facts[i]}) : "";
-    Bytes theirs = bytes_of(first ? own : "", kDigest);
-    add_up(*group, theirs);
-    if (i < facts.size() && text_of(theirs.data(), kDigest) != own) differs = i;
-  }
-  if (facts.size() == expected && differs == expected) differs = expected + 1;  // none here
-  double latest = -static_cast<double>(differs);
-  group->all_reduce(&latest, 1, ReduceOp::kMax);
-  const auto at = static_cast<std::size_t>(-latest);
+  // The first fact that is not rank 0's on some rank is the one to report.
+  std::string own;
+  for (const auto& fact : facts) own += digest(Facts{fact});
+  const std::string expected = broadcast_text(*group, own);
+  double first = -static_cast<double>(differs_at(expected, own));
+  group->all_reduce(&first, 1, ReduceOp::kMax);
+  const auto at = static_cast<std::size_t>(-first);
   const bool have = at < facts.size();
-  const auto names = gather(*group, have ? facts[at].first : "", kShown);
-  const auto values = gather(*group, have ? facts[at].second : "nothing", kShown);
-  const auto full = gather(*group, have ? digest(Facts{facts[at]}) : "", kDigest);
-  const auto hosts = gather(*group, host, kShown);
+  const auto names = gather_texts(*group, have ? facts[at].first : "");
+  const auto values = gather_texts(*group, have ? facts[at].second.substr(0, kShown) : "nothing");
+  const auto full = gather_texts(*group, have ? digest(Facts{facts[at]}) : "");
+  const auto hosts = gather_texts(*group, host);
   std::vector<std::size_t> others;  // that have what the first of them has
   std::size_t more = 0;             // that have a third thing
   for (std::size_t r = 1; r < full.size(); ++r) {

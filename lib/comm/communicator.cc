@@ -103,6 +103,7 @@ void Communicator::all_gather(const void* part, std::int64_t bytes, void* whole)
     return;
   }
   count(CommCall::kAllGather, bytes * size_);
+  const Waiting waiting(*this, Wait::kAllGather, ledger_.calls_of(CommCall::kAllGather));
   gather_all({.data = const_cast<void*>(part), .count = bytes},
              {.data = whole, .count = bytes * size_});
 }
@@ -111,6 +112,7 @@ void Communicator::broadcast(void* x, std::int64_t bytes, int root) const {
   MT_ASSERT(0 <= root && root < size_);
   if (size_ == 1 || unwinding()) return;
   count(CommCall::kBroadcast, bytes);
+  const Waiting waiting(*this, Wait::kBroadcast, ledger_.calls_of(CommCall::kBroadcast));
   broadcast_from({.data = x, .count = bytes}, root);
 }
 

@@ -181,7 +181,9 @@ void Watchdog::watch() {
     const double still = seconds_since(progress_at);
     if (still < seconds_) continue;
     const HangReport report = describe_hang(ranks, world_, host_, still);
-    const double more = report.elsewhere ? std::max(2.0, seconds_ / 2) : 0.0;
+    // Of several nodes in the dark, that of rank 0 speaks first.
+    const double turn = board_.ranks().front() == 0 ? 0.0 : 1.0;
+    const double more = report.elsewhere ? std::max(2.0, seconds_ / 2) + turn : 0.0;
     if (report.text.empty() || still < seconds_ + more) continue;
     if (board_.take_voice()) on_hang_(report.text);
     return;

@@ -83,7 +83,7 @@ case_of 6 "$limit rank 1 on $host is stopped*" -n 3 "$probe" --how stop --phase 
 case_of 6 'mt-probe: error: ranks of one group are not in the same operation: the first in all_reduce of 8 bytes, number 3 of 3 in barrier of 0 bytes' \
   -n 3 "$probe" --phase barrier --rank 2
 # Each rank a node: what is known is said.
-MT_RANKS_PER_NODE=1 case_of 6 "mt-probe: error: no progress for [3-5] s (--hang-timeout): all ranks on $host wait: rank [01] is in * of world (adding, step 3); what they wait for is on another node, whose ranks are not seen from here" -n 2 "$probe" --phase barrier --rank 1 --hang-timeout 1
+MT_RANKS_PER_NODE=1 case_of 6 "mt-probe: error: no progress for [3-5] s (--hang-timeout): all ranks on $host wait: rank 0 is in all_reduce 3 of world (adding, step 3); what they wait for is on another node, whose ranks are not seen from here" -n 2 "$probe" --phase barrier --rank 1 --hang-timeout 1
 # What all compute for longer than the limit is no hang, nor is any wait that ends in time.
 case_of 0 '' -n 2 "$probe" --compute 1.5 --rounds 1 --hang-timeout 1
 case_of 0 '' -n 2 "$probe" --compute 0.3 --rounds 5 --hang-timeout 1
