@@ -144,7 +144,7 @@ class OrderedWorkers {
   OrderedWorkers& operator=(const OrderedWorkers&) = delete;
 
   // More batches than this wait for their turn: the next one must come out first.
-  [[nodiscard]] bool full() const { return batches_.size() >= 2 * threads_.size() + 1; }
+  [[nodiscard]] bool full() const { return batches_.size() >= 4 * threads_.size() + 1; }
   [[nodiscard]] bool empty() const { return batches_.empty(); }
   void put(std::unique_ptr<Batch> batch) {
     batches_.push_back(std::move(batch));  // first: what waits is owned, whatever fails

@@ -1,9 +1,9 @@
 #include "text/vocabulary.h"
 
-#include <cstdlib>
+#include <algorithm>
+#include <bit>
+#include <cstring>
 #include <string_view>
-#include <unordered_map>
-#include <unordered_set>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -182,7 +182,105 @@ class ByteDecoder {
   std::vector<int> bytes_;
 };
 
-using TokenIds = std::unordered_map<std::string_view, std::int32_t>;
+// Slots for open addressing: half of them stay free.
+std::size_t slots_for(std::size_t entries) {
+  return std::bit_ceil(entries * 2 + 2);
+}
+
+// From a token's bytes to its id. A slot has the hash beside the id, so that a look touches the
+// bytes of the right token only: this and the set of pairs are most of a start.
+class TokenIds {
+ public:
+  static constexpr std::int32_t kNone = -1;
+
+  // `tokens` stays where and as it is. Returns the id of the first token that stands there twice,
+  // or kNone.
+  std::int32_t fill(const std::vector<std::string>& tokens) {
+    tokens_ = &tokens;
+    slots_.assign(slots_for(tokens.size()), {});
+    for (std::size_t id = 0; id < tokens.size(); ++id) {
+      const std::uint64_t h = hash(tokens[id]);
+      Slot& slot = slots_[place(tokens[id], h)];
+      if (slot.id != kNone) return static_cast<std::int32_t>(id);
+      slot = {static_cast<std::uint32_t>(h >> 32), static_cast<std::int32_t>(id)};
+    }
+    return kNone;
+  }
+  [[nodiscard]] std::int32_t find(std::string_view token) const {
+    return slots_[place(token, hash(token))].id;
+  }
+
+ private:
+  struct Slot {
+    std::uint32_t hash = 0;
+    std::int32_t id = kNone;
+  };
+
+  static std::uint64_t hash(std::string_view token) {
+    std::uint64_t h = token.size();
+    const auto mix = [&](std::size_t at, std::size_t bytes) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, token.data() + at, bytes);
+      h = (h ^ word) * 0x9E3779B97F4A7C15U;
+      h ^= h >> 32;
+    };
+    std::size_t at = 0;
+    for (; at + 8 <= token.size(); at += 8) mix(at, 8);
+    if (at < token.size()) mix(at, token.size() - at);
+    return h * 0xC2B2AE3D27D4EB4FU;
+  }
+  // The slot of the token, or the free one where it would be.
+  [[nodiscard]] std::size_t place(std::string_view token, std::uint64_t h) const {
+    const std::size_t mask = slots_.size() - 1;
+    std::size_t at = h >> 20 & mask;
+    for (; slots_[at].id != kNone; at = (at + 1) & mask) {
+      if (slots_[at].hash == static_cast<std::uint32_t>(h >> 32) &&
+          (*tokens_)[static_cast<std::size_t>(slots_[at].id)] == token) {
+        break;
+      }
+    }
+    return at;
+  }
+
+  const std::vector<std::string>* tokens_ = nullptr;
+  std::vector<Slot> slots_;
+};
+
+// The pairs of ids that were seen.
+class Pairs {
+ public:
+  // False if it was there.
+  bool insert(std::int32_t left, std::int32_t right) {
+    const std::uint64_t pair =
+        (static_cast<std::uint64_t>(left) << 32) | static_cast<std::uint32_t>(right);
+    if (slots_for(count_ + 1) > slots_.size()) grow();
+    std::uint64_t& slot = slots_[place(pair)];
+    if (slot == pair) return false;
+    slot = pair;
+    ++count_;
+    return true;
+  }
+
+ private:
+  static constexpr std::uint64_t kFree = ~std::uint64_t{0};  // no id is negative
+
+  [[nodiscard]] std::size_t place(std::uint64_t pair) const {
+    const std::size_t mask = slots_.size() - 1;
+    std::size_t at = pair * 0x9E3779B97F4A7C15U >> 20 & mask;
+    while (slots_[at] != kFree && slots_[at] != pair) at = (at + 1) & mask;
+    return at;
+  }
+  void grow() {
+    std::vector<std::uint64_t> old(slots_.size() * 4, kFree);
+    old.swap(slots_);
+    for (const std::uint64_t pair : old) {
+      if (pair != kFree) slots_[place(pair)] = pair;
+    }
+  }
+
+  std::vector<std::uint64_t> slots_ = std::vector<std::uint64_t>(std::size_t{1} << 15, kFree);
+  std::size_t count_ = 0;
+};
 
 void read_tokens(std::string_view text, const TokenizerNames& names, BpeVocabulary& out,
                  TokenIds& ids) {
@@ -210,31 +308,29 @@ void read_tokens(std::string_view text, const TokenizerNames& names, BpeVocabula
     seen[at] = true;
     out.tokens[at] = std::move(bytes);
   }
-  ids.reserve(out.tokens.size());
-  for (std::size_t id = 0; id < out.tokens.size(); ++id) {
-    if (!ids.emplace(out.tokens[id], static_cast<std::int32_t>(id)).second) {
-      throw DataError(cat(names.vocab, ": token ", shown(out.tokens[id]), " stands there twice"));
-    }
+  if (const std::int32_t twice = ids.fill(out.tokens); twice != TokenIds::kNone) {
+    throw DataError(cat(names.vocab, ": token ", shown(out.tokens[static_cast<std::size_t>(twice)]),
+                        " stands there twice"));
   }
   if (out.end_of_document < 0) {
     throw DataError(cat(names.vocab, ": no token ", kEndOfDocument));
   }
   for (unsigned b = 0; b < 256; ++b) {
     const char byte = static_cast<char>(b);
-    const auto found = ids.find(std::string_view(&byte, 1));
-    if (found == ids.end()) {
+    const std::int32_t found = ids.find(std::string_view(&byte, 1));
+    if (found == TokenIds::kNone) {
       throw DataError(cat(names.vocab, ": no token for the single byte ", b,
                           ": it is not a byte-level vocabulary"));
     }
-    out.byte_ids[b] = found->second;
+    out.byte_ids[b] = found;
   }
 }
 
 void read_merges(std::string_view text, const TokenizerNames& names, const TokenIds& ids,
                  BpeVocabulary& out) {
   const ByteDecoder decode;
-  std::unordered_set<std::uint64_t> pairs;
-  std::string left, right;
+  Pairs pairs;
+  std::string left, right, joined;
   std::size_t line_number = 0;
   const auto fail = [&](std::string_view line, const std::string& why) {
     throw DataError(cat(names.merges, ": line ", line_number, " ", shown(line), ": ", why));
@@ -255,18 +351,17 @@ void read_merges(std::string_view text, const TokenizerNames& names, const Token
     if (!decode(line.substr(0, blank), left) || !decode(line.substr(blank + 1), right)) {
       fail(line, "not written in byte-level characters");
     }
-    const auto a = ids.find(left);
-    const auto b = ids.find(right);
-    if (a == ids.end()) fail(line, "the left token is not in vocab.json");
-    if (b == ids.end()) fail(line, "the right token is not in vocab.json");
-    const auto result = ids.find(left + right);
-    if (result == ids.end()) fail(line, "the joined token is not in vocab.json");
-    if (result->second == out.end_of_document) fail(line, "it would make a special token of text");
-    const auto key =
-        (static_cast<std::uint64_t>(a->second) << 32) | static_cast<std::uint32_t>(b->second);
-    if (!pairs.insert(key).second) fail(line, "the same merge stands further up");
-    if (pairs.size() >= kMaxMerges) fail(line, cat("expected less than ", kMaxMerges, " merges"));
-    out.merges.push_back({a->second, b->second, result->second});
+    joined.assign(left).append(right);
+    const std::int32_t a = ids.find(left), b = ids.find(right), result = ids.find(joined);
+    if (a == TokenIds::kNone) fail(line, "the left token is not in vocab.json");
+    if (b == TokenIds::kNone) fail(line, "the right token is not in vocab.json");
+    if (result == TokenIds::kNone) fail(line, "the joined token is not in vocab.json");
+    if (result == out.end_of_document) fail(line, "it would make a special token of text");
+    if (!pairs.insert(a, b)) fail(line, "the same merge stands further up");
+    if (out.merges.size() + 1 >= kMaxMerges) {
+      fail(line, cat("expected less than ", kMaxMerges, " merges"));
+    }
+    out.merges.push_back({a, b, result});
   }
 }
 
