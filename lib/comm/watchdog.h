@@ -22,7 +22,7 @@ struct RankState {
   std::int64_t step = 0;
   std::string activity;  // what it said last that it does
   Wait wait = Wait::kComputing;
-  std::string group;  // of the operation it waits in
+  std::string group{};  // of the operation it waits in
   std::uint64_t number = 0;
   int peer = -1;
 };
