@@ -208,6 +208,16 @@ struct NormalFill {
   void* out = nullptr;
 };
 
+// A sum of squares of floats without rounding, so that neither order nor cut can enter: a number in
+// fixed point, wide enough for every float's square and 2^63 of them (after Kulisch's accumulator
+// for dot products). Its value is the sum of limbs[i] * 2^(32 i - 320); all limbs but the last are
+// in [0, 2^32) when a kernel returns.
+struct SquareLimbs {
+  static constexpr int kCount = 20;
+  std::int64_t limbs[kCount] = {};
+  double not_finite = 0;  // the sum of the squares that are infinite or not a number
+};
+
 struct Kernels {
   const char* name;  // "avx2", "avx512", "baseline", ...
   void (*gemm)(DType, const Gemm&);
@@ -234,9 +244,8 @@ struct Kernels {
   void (*cross_entropy_sum)(DType, const CrossEntropySum&);
   void (*cross_entropy_grad)(DType, const CrossEntropyGrad&);
   void (*adam)(const AdamStep&);
-  // The sum of squares in double: blocks of 4,096 elements over 16 virtual lanes each, blocks added
-  // in order.
-  double (*sum_squares)(DType, const void* x, std::int64_t count);
+  // The exact sum of squares: added.
+  void (*sum_squares)(DType, const void* x, std::int64_t count, SquareLimbs& sum);
   // Index of the first element that is not finite, or -1.
   std::int64_t (*find_not_finite)(DType, const void* x, std::int64_t count);
   // Index of the largest of cols elements in each row, the first of equals; NaN never wins.

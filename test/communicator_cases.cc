@@ -83,14 +83,17 @@ void check_small(const Communicator& group, Pool& pool) {
 
 void check_parts(const Communicator& group, Pool& pool, std::int64_t part) {
   const int p = group.size();
-  const Tensor whole = numbers(pool, part * p, group.rank());
-  const Tensor mine(pool, {part}, DType::kF32, MemoryKind::kWorkspace);
-  group.reduce_scatter(whole, mine);
-  for (std::int64_t i = 0; i < part; ++i) {
-    const auto wanted = tree<float>(p, [&](int r) { return number(group.rank() * part + i, r); });
-    expect(wanted == mine.as<float>()[i],
-           cat("part of a sum, ", part, " elements a rank, element ", i, ": expected ", wanted,
-               ", found ", mine.as<float>()[i]));
+  for (const bool in_place : {false, true}) {
+    const Tensor whole = numbers(pool, part * p, group.rank());
+    const Tensor mine = in_place ? whole.rows(group.rank() * part, (group.rank() + 1) * part)
+                                 : Tensor(pool, {part}, DType::kF32, MemoryKind::kWorkspace);
+    group.reduce_scatter(whole, mine);
+    for (std::int64_t i = 0; i < part; ++i) {
+      const auto wanted = tree<float>(p, [&](int r) { return number(group.rank() * part + i, r); });
+      expect(wanted == mine.as<float>()[i],
+             cat("part of a sum, ", part, " elements a rank, in place ", in_place, ", element ", i,
+                 ": expected ", wanted, ", found ", mine.as<float>()[i]));
+    }
   }
   const Tensor all(pool, {p, part}, DType::kF32, MemoryKind::kWorkspace);
   group.all_gather(numbers(pool, part, group.rank()), all);

@@ -179,13 +179,13 @@ class GoldenRun {
     const auto losses = reader.read<double>("/float64/adamw/loss");
     const auto norms = reader.read<double>("/float64/adamw/grad_norm");
     const auto rates = reader.read<double>("/float64/adamw/lr");
-    Adam adam(file_.adam(), model_.parameters(), *rig_.tp, rig_.pool);
+    Adam adam(file_.adam(), model_.parameters(), all_rows(model_.parameters()), rig_.pool);
     double loss_error = 0, norm_error = 0, rate_error = 0;
     for (std::int64_t step = 0; step < file_.steps(); ++step) {
       const auto k = static_cast<std::size_t>(step);
       const double rate = learning_rate(file_.schedule(), step);
       const double loss = train(input(file_.tokens(step)));
-      const double norm = adam.gradient_norm();
+      const double norm = gradient_norm(model_.parameters());
       adam.step(rate, norm);
       loss_error = std::max(loss_error, relative(loss, losses.at(k)));
       norm_error = std::max(norm_error, relative(norm, norms.at(k)));

@@ -12,6 +12,7 @@ mt_test(vector LABEL unit LIBS mt_vector_probe_baseline mt_vector_probe_avx2 mt_
 mt_test(kernels_attention LABEL unit LIBS mt_kernels)
 mt_test(kernels_rows LABEL unit LIBS mt_kernels)
 mt_test(kernels LABEL unit LIBS mt_kernels)
+mt_test(square_sum LABEL unit LIBS mt_model_testing)
 
 # Not a test: kernels_bench [threads] prints rates.
 add_executable(kernels_bench bench/kernels_bench.cc)

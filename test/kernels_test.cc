@@ -158,28 +158,6 @@ TEST(Adam, follows_the_formula_for_ten_steps) {
   }
 }
 
-TEST(SumSquares, is_double_in_blocks_of_4096_over_16_lanes) {
-  for (const std::size_t count : kCounts) {
-    const Numbers x = random_numbers(count, 1, 1e3F);
-    double want = 0;
-    for (std::size_t begin = 0; begin < count; begin += 4096) {
-      double lanes[16] = {};
-      for (std::size_t i = begin; i < std::min(count, begin + 4096); ++i) {
-        lanes[i % 16] = std::fma(x[i], static_cast<double>(x[i]), lanes[i % 16]);
-      }
-      for (int half = 8; half > 0; half /= 2) {
-        for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-      }
-      want += lanes[0];
-    }
-    same_everywhere([&](const Kernels& kernels) {
-      const double got = kernels.sum_squares(DType::kF32, x.data(), count_of(x));
-      EXPECT_EQ(got, want) << kernels.name;
-      return Numbers{static_cast<float>(got)};
-    });
-  }
-}
-
 TEST(FindNotFinite, names_the_first) {
   for (const std::size_t count : kCounts) {
     Numbers x = random_numbers(count, 1, 1e37F);
@@ -361,7 +339,8 @@ TEST(Kernels, refuse_a_type_that_they_do_not_have) {
   Numbers x(16), y(16);
   for (const Kernels* kernels : kernel_sets()) {
     EXPECT_THROW(kernels->add(DType::kI32, x.data(), y.data(), 16), UsageError);
-    EXPECT_THROW((void)kernels->sum_squares(DType::kU8, x.data(), 16), UsageError);
+    SquareLimbs sum;
+    EXPECT_THROW(kernels->sum_squares(DType::kU8, x.data(), 16, sum), UsageError);
     EXPECT_THROW(kernels->attention_forward(DType::kU16, {}), UsageError);
   }
 }

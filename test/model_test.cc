@@ -8,6 +8,8 @@
 #include <set>
 
 #include "optim/adam.h"
+#include "optim/gradient_norm.h"
+#include "optim/zero1.h"
 #include "tensor/ops.h"
 #include "testing.h"
 
@@ -134,12 +136,12 @@ TEST(model, the_tied_gradient_is_the_sum_of_its_two_parts) {
 
 // Three whole steps: forward, backward, norm, clip, update.
 void train_steps(Job& job) {
-  Adam adam({}, job.model.parameters(), *job.rig.tp, job.rig.pool);
+  Adam adam({}, job.model.parameters(), all_rows(job.model.parameters()), job.rig.pool);
   for (int step = 0; step < 3; ++step) {
     (void)job.train(0, 2);
     (void)job.train(2, 5);
     job.model.finish_gradients();
-    adam.step(1e-2, adam.gradient_norm());
+    adam.step(1e-2, gradient_norm(job.model.parameters()));
   }
 }
 
@@ -399,12 +401,12 @@ TEST(model, steps_take_nothing_from_the_system_and_as_much_memory_as_estimated) 
     for (const std::int64_t batch : {1, 8}) {
       SCOPED_TRACE(cat("dropout ", dropout, ", batch ", batch));
       Job job(config, batch);
-      Adam adam({}, job.model.parameters(), *job.rig.tp, job.rig.pool);
+      Adam adam({}, job.model.parameters(), all_rows(job.model.parameters()), job.rig.pool);
       std::int64_t allocations = 0;
       for (int step = 0; step < 4; ++step) {
         (void)job.train(0, batch);
         job.model.finish_gradients();
-        adam.step(1e-3, adam.gradient_norm());
+        adam.step(1e-3, gradient_norm(job.model.parameters()));
         if (step == 1) allocations = job.rig.pool.use().system_allocations;
       }
       EXPECT_EQ(job.rig.pool.use().system_allocations, allocations);

@@ -55,7 +55,7 @@ void cross_entropy_max(DType dtype, const CrossEntropyMax& c);
 void cross_entropy_sum(DType dtype, const CrossEntropySum& c);
 void cross_entropy_grad(DType dtype, const CrossEntropyGrad& c);
 void adam(const AdamStep& step);
-double sum_squares(DType dtype, const void* x, std::int64_t count);
+void sum_squares(DType dtype, const void* x, std::int64_t count, SquareLimbs& sum);
 std::int64_t find_not_finite(DType dtype, const void* x, std::int64_t count);
 void argmax(DType dtype, const void* x, std::int64_t* out, std::int64_t rows, std::int64_t cols);
 void normal_fill(const NormalFill& f);

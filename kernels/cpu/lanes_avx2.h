@@ -190,10 +190,22 @@ MT_LANE_INLINE Doubles add_widened(Doubles s, Floats x) {
   return {_mm256_add_pd(s.a, w.a), _mm256_add_pd(s.b, w.b), _mm256_add_pd(s.c, w.c),
           _mm256_add_pd(s.d, w.d)};
 }
-MT_LANE_INLINE Doubles add_squares(Doubles s, Floats x) {
+MT_LANE_INLINE Doubles all_doubles(double x) {
+  const __m256d v = _mm256_set1_pd(x);
+  return {v, v, v, v};
+}
+MT_LANE_INLINE Doubles operator+(Doubles x, Doubles y) {
+  return {_mm256_add_pd(x.a, y.a), _mm256_add_pd(x.b, y.b), _mm256_add_pd(x.c, y.c),
+          _mm256_add_pd(x.d, y.d)};
+}
+MT_LANE_INLINE Doubles operator-(Doubles x, Doubles y) {
+  return {_mm256_sub_pd(x.a, y.a), _mm256_sub_pd(x.b, y.b), _mm256_sub_pd(x.c, y.c),
+          _mm256_sub_pd(x.d, y.d)};
+}
+MT_LANE_INLINE Doubles squares(Floats x) {
   const Doubles w = widen(x);
-  return {_mm256_fmadd_pd(w.a, w.a, s.a), _mm256_fmadd_pd(w.b, w.b, s.b),
-          _mm256_fmadd_pd(w.c, w.c, s.c), _mm256_fmadd_pd(w.d, w.d, s.d)};
+  return {_mm256_mul_pd(w.a, w.a), _mm256_mul_pd(w.b, w.b), _mm256_mul_pd(w.c, w.c),
+          _mm256_mul_pd(w.d, w.d)};
 }
 MT_LANE_INLINE float sum(Floats x) {
   const __m256 t8 = _mm256_add_ps(x.a, x.b);

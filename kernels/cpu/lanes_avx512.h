@@ -173,9 +173,18 @@ MT_LANE_INLINE Doubles add_widened(Doubles s, Floats x) {
   const Doubles w = widen(x);
   return {_mm512_add_pd(s.a, w.a), _mm512_add_pd(s.b, w.b)};
 }
-MT_LANE_INLINE Doubles add_squares(Doubles s, Floats x) {
+MT_LANE_INLINE Doubles all_doubles(double x) {
+  return {_mm512_set1_pd(x), _mm512_set1_pd(x)};
+}
+MT_LANE_INLINE Doubles operator+(Doubles x, Doubles y) {
+  return {_mm512_add_pd(x.a, y.a), _mm512_add_pd(x.b, y.b)};
+}
+MT_LANE_INLINE Doubles operator-(Doubles x, Doubles y) {
+  return {_mm512_sub_pd(x.a, y.a), _mm512_sub_pd(x.b, y.b)};
+}
+MT_LANE_INLINE Doubles squares(Floats x) {
   const Doubles w = widen(x);
-  return {_mm512_fmadd_pd(w.a, w.a, s.a), _mm512_fmadd_pd(w.b, w.b, s.b)};
+  return {_mm512_mul_pd(w.a, w.a), _mm512_mul_pd(w.b, w.b)};
 }
 MT_LANE_INLINE float sum(Floats x) {
   const __m256 t8 = _mm256_add_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1));

@@ -225,10 +225,25 @@ MT_LANE_INLINE Doubles add_widened(const Doubles& a, const Floats& x) {
   MT_LANES r.v[i] = a.v[i] + static_cast<double>(x.v[i]);
   return r;
 }
-// a + x * x in one rounding.
-MT_LANE_INLINE Doubles add_squares(const Doubles& a, const Floats& x) {
+MT_LANE_INLINE Doubles all_doubles(double x) {
   Doubles r;
-  MT_LANES r.v[i] = __builtin_fma(static_cast<double>(x.v[i]), static_cast<double>(x.v[i]), a.v[i]);
+  MT_LANES r.v[i] = x;
+  return r;
+}
+MT_LANE_INLINE Doubles operator+(const Doubles& a, const Doubles& b) {
+  Doubles r;
+  MT_LANES r.v[i] = a.v[i] + b.v[i];
+  return r;
+}
+MT_LANE_INLINE Doubles operator-(const Doubles& a, const Doubles& b) {
+  Doubles r;
+  MT_LANES r.v[i] = a.v[i] - b.v[i];
+  return r;
+}
+// x * x, which is exact.
+MT_LANE_INLINE Doubles squares(const Floats& x) {
+  Doubles r;
+  MT_LANES r.v[i] = static_cast<double>(x.v[i]) * static_cast<double>(x.v[i]);
   return r;
 }
 MT_LANE_INLINE float sum(const Floats& a) {

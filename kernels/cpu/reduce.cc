@@ -1,4 +1,4 @@
-// Sums over rows and over everything, the search for what is not finite, and the largest of a row.
+// Sums over rows, the search for what is not finite, and the largest of a row.
 #include "kernels/cpu/columns.h"
 #include "kernels/cpu/kernel_set.h"
 #include "kernels/cpu/parallel.h"
@@ -20,24 +20,6 @@ void sum_rows(DType dtype, const void* x, void* out, std::int64_t rows, std::int
     }
   };
   parallel_pieces(cols, slice, rows * cols > kChunk, columns);
-}
-
-double sum_squares(DType dtype, const void* x, std::int64_t count) {
-  require_f32(dtype);
-  constexpr std::int64_t kBlock = 4096;
-  const auto* in = static_cast<const float*>(x);
-  const std::int64_t blocks = (count + kBlock - 1) / kBlock;
-  auto* partial = static_cast<double*>(scratch(static_cast<std::size_t>(blocks) * sizeof(double)));
-  parallel_pieces(count, kBlock, count > kChunk, [&](std::int64_t begin, std::int64_t end) {
-    Doubles s = zero_doubles();
-    sweep(begin, end, [&](std::int64_t i, auto part) { s = add_squares(s, load(in + i, part)); });
-    partial[begin / kBlock] = sum(s);
-  });
-  double total = 0;
-  for (std::int64_t b = 0; b < blocks; ++b) {
-    total += partial[b];
-  }
-  return total;
 }
 
 std::int64_t find_not_finite(DType dtype, const void* x, std::int64_t count) {

@@ -70,7 +70,10 @@ void Communicator::all_reduce(double* x, std::int64_t n, ReduceOp op) const {
 void Communicator::reduce_scatter(const Tensor& whole, const Tensor& part) const {
   MT_ASSERT(whole.size() == part.size() * size_ && whole.dtype() == part.dtype());
   if (unwinding()) return;
-  if (size_ == 1) return copy(whole, part);
+  if (size_ == 1) {
+    if (whole.data() != part.data()) copy(whole, part);
+    return;
+  }
   count(CommCall::kReduceScatter, whole.bytes());
   const Waiting waiting(*this, Wait::kReduceScatter, ledger_.calls_of(CommCall::kReduceScatter));
   scatter_sum(numbers(whole), numbers(part));

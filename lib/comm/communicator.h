@@ -52,7 +52,7 @@ class Communicator {
   void all_reduce(const Tensor& x, ReduceOp op) const;
   void all_reduce(double* x, std::int64_t count, ReduceOp op) const;
   // part [n] = this rank's n elements of the sum of whole [size * n], the bits of all_reduce. whole
-  // is left undefined.
+  // is left undefined, but for part where it lies in its place in whole.
   void reduce_scatter(const Tensor& whole, const Tensor& part) const;
   // whole [size * n] = the parts [n] in the order of the ranks. part may lie in its place in whole.
   void all_gather(const Tensor& part, const Tensor& whole) const;

@@ -168,8 +168,8 @@ class MpiCommunicator : public Communicator {
     } else {
       reduce_all(whole, ReduceOp::kSum);
     }
-    std::memcpy(part.data, static_cast<std::byte*>(whole.data) + rank() * part.bytes(),
-                static_cast<std::size_t>(part.bytes()));
+    const std::byte* const own = static_cast<std::byte*>(whole.data) + rank() * part.bytes();
+    if (own != part.data) std::memcpy(part.data, own, static_cast<std::size_t>(part.bytes()));
   }
 
   // Recursive halving in the order of the tree: step 2^k gives away the parts of the ranks that

@@ -206,6 +206,13 @@ const ModelConfig& GptStage::config() const {
   return parts_->config;
 }
 
+const Parameter* GptStage::tied_weight() const {
+  const Parts& parts = *parts_;
+  if (parts.config.untie_embeddings_and_output_weights) return nullptr;
+  if (parts.range.first) return &parts.embedding->words();
+  return parts.range.last ? &parts.output_weight : nullptr;
+}
+
 std::unique_ptr<GptStage::Saved, GptStage::Release> GptStage::make_saved() const {
   return std::unique_ptr<Saved, Release>(std::make_unique<Saved>().release());
 }

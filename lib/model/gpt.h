@@ -65,6 +65,9 @@ class GptStage {
   // What stages exchange: [b, s, h], in training under sequence parallelism this tensor rank's
   // slice [b, s/t, h] of the positions. (Stages for inference have whole positions always.)
   [[nodiscard]] Shape activation_shape(const GptInput& input) const;
+  // The weights that embedding and head share, as this stage has them: the embedding's, or the
+  // copy; null where there are none.
+  [[nodiscard]] const Parameter* tied_weight() const;
 
   // Training: from tokens (first stage) or the previous stage's activations to
   // activations, or on the last stage to the loss. Dropout as the configuration says, drawn with

@@ -33,53 +33,21 @@ void AdamOptions::check() const {
           clip_grad);
 }
 
-Adam::Adam(const AdamOptions& options, std::vector<Parameter*> parameters, const Communicator& tp,
-           Pool& pool)
+Adam::Adam(const AdamOptions& options, std::vector<Parameter*> parameters,
+           std::vector<RowRange> slices, Pool& pool)
     : options_(options),
       parameters_(std::move(parameters)),
-      tp_(&tp),
+      slices_(std::move(slices)),
       scalars_(pool, {static_cast<std::int64_t>(sizeof(AdamScalars))}, DType::kU8,
                MemoryKind::kOptimizer) {
   options_.check();
-  for (const Parameter* parameter : parameters_) {
-    const Shape& shape = parameter->value.shape();
+  MT_ASSERT(slices_.size() == parameters_.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    Shape shape = parameters_[i]->value.shape();
+    shape[0] = slices_[i].size();
     exp_avg_.push_back(Tensor::zero(pool, shape, DType::kF32, MemoryKind::kOptimizer));
     exp_avg_sq_.push_back(Tensor::zero(pool, shape, DType::kF32, MemoryKind::kOptimizer));
   }
-}
-
-double Adam::gradient_norm() const {
-  // One sum a segment. Ranks add up those of cut tensors; of a tensor that every rank holds whole
-  // each has the sum already.
-  std::vector<const Segment*> segments;
-  std::vector<Tensor> gradients;
-  std::vector<double> sums, cut_sums;
-  for (const Parameter* parameter : parameters_) {
-    for (const Segment& segment : parameter->segments) {
-      const bool cut = segment.extent != segment.global_shape;
-      segments.push_back(&segment);
-      gradients.push_back(segment_rows(parameter->grad, segment));
-      const double sum = sum_squares(gradients.back());
-      sums.push_back(cut ? 0.0 : sum);
-      cut_sums.push_back(cut ? sum : 0.0);
-    }
-  }
-  tp_->all_reduce(cut_sums.data(), static_cast<int>(cut_sums.size()), ReduceOp::kSum);
-  double total = 0;
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    const double sum = sums[i] + cut_sums[i];
-    // Squares of floats do not overflow a double: a sum that is not finite has an element that is
-    // not.
-    if (!std::isfinite(sum)) {
-      const std::int64_t element = find_not_finite(gradients[i]);
-      throw NumericError(cat(
-          "the gradient of ", segments[i]->name, " is not finite",
-          element < 0 ? std::string(" on another rank")
-                      : cat(" (element ", element, " of ", shape_text(segments[i]->extent), ")")));
-    }
-    total += sum;
-  }
-  return std::sqrt(total);
 }
 
 void Adam::step(double lr, double gradient_norm) {
@@ -103,7 +71,11 @@ void Adam::step(double lr, double gradient_norm) {
   copy_from_host(&scalars, scalars_);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& parameter = *parameters_[i];
-    adam(parameter.value, exp_avg_[i], exp_avg_sq_[i], parameter.grad, parameter.decay, scalars_);
+    const auto [begin, end] = slices_[i];
+    adam(parameter.value.rows(begin, end), exp_avg_[i], exp_avg_sq_[i],
+         parameter.grad.rows(begin, end), parameter.decay, scalars_);
+    parameter.grad.rows(0, begin).fill_zero();
+    parameter.grad.rows(end, parameter.grad.dim(0)).fill_zero();
   }
 }
 

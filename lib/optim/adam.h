@@ -1,11 +1,10 @@
-// AdamW on f32 weights, with clipping by the global norm.
+// AdamW on f32 weights, or on a slice of the rows of each, with clipping by the global norm.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "base/options.h"
-#include "comm/communicator.h"
 #include "tensor/parameter.h"
 
 namespace mt {
@@ -20,29 +19,28 @@ struct AdamOptions {
 
 class Adam {
  public:
-  // The parameters and tp must outlive it. Moments start at zero.
-  Adam(const AdamOptions& options, std::vector<Parameter*> parameters, const Communicator& tp,
+  // slices: the rows of each parameter that are updated here (optim/zero1.h). The parameters must
+  // outlive it. Moments exist for the slices alone and start at zero.
+  Adam(const AdamOptions& options, std::vector<Parameter*> parameters, std::vector<RowRange> slices,
        Pool& pool);
 
-  // The norm of all gradients: per-segment sums of squares in double, added in the order of the
-  // parameters. Throws NumericError naming the first tensor whose gradient is not finite.
-  // Collective over tp.
-  [[nodiscard]] double gradient_norm() const;
-  // lr: of this step. Clips (factor clip / (norm + 1e-6) when norm > clip), updates, sets gradients
-  // to zero.
+  // lr: of this step. gradient_norm: of all gradients of the model (optim/gradient_norm.h). Clips
+  // (factor clip / (norm + 1e-6) when norm > clip), updates the slices, sets all rows of the
+  // gradients to zero.
   void step(double lr, double gradient_norm);
   [[nodiscard]] std::int64_t steps() const;
   void set_steps(std::int64_t steps);
 
-  // Moments of parameter i, of its shape: what a checkpoint stores as NAME.exp_avg and
-  // NAME.exp_avg_sq for each segment.
+  [[nodiscard]] const std::vector<RowRange>& slices() const { return slices_; }
+  // Moments of the slice of parameter i, of its shape: what a checkpoint stores as NAME.exp_avg and
+  // NAME.exp_avg_sq for each of its segments_of_rows().
   [[nodiscard]] const Tensor& exp_avg(std::size_t i) const;
   [[nodiscard]] const Tensor& exp_avg_sq(std::size_t i) const;
 
  private:
   AdamOptions options_;
   std::vector<Parameter*> parameters_;
-  const Communicator* tp_;
+  std::vector<RowRange> slices_;
   std::vector<Tensor> exp_avg_, exp_avg_sq_;
   Tensor scalars_;  // u8, one AdamScalars on the device
   std::int64_t steps_ = 0;

@@ -285,9 +285,9 @@ void adam(const Tensor& parameter, const Tensor& exp_avg, const Tensor& exp_avg_
                               .scalars = scalars.as<AdamScalars>()});
 }
 
-double sum_squares(const Tensor& x) {
+void sum_squares(const Tensor& x, SquareLimbs& sum) {
   require(floats({&x}), "sum_squares", {&x});
-  return kernels_of(x).sum_squares(DType::kF32, x.data(), x.size());
+  kernels_of(x).sum_squares(DType::kF32, x.data(), x.size(), sum);
 }
 
 std::int64_t find_not_finite(const Tensor& x) {

@@ -122,7 +122,8 @@ void cross_entropy_grad(const Tensor& logits, std::int64_t first, const Tensor& 
 // scalars: u8, the bytes of one AdamScalars. Sets the gradient to zero.
 void adam(const Tensor& parameter, const Tensor& exp_avg, const Tensor& exp_avg_sq,
           const Tensor& gradient, bool decay, const Tensor& scalars);
-[[nodiscard]] double sum_squares(const Tensor& x);
+// sum += the squares of x, exactly. tensor/square_sum.h makes a number of it.
+void sum_squares(const Tensor& x, SquareLimbs& sum);
 // Index of the first element that is not finite, or -1.
 [[nodiscard]] std::int64_t find_not_finite(const Tensor& x);
 // The host's out[rows]: the column of each row's largest element, the first of equals.

@@ -1,5 +1,6 @@
 #include "tensor/parameter.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -38,6 +39,21 @@ Parameter make_parameter(Pool& pool, std::vector<Segment> segments, Gradient gra
 
 Tensor segment_rows(const Tensor& values, const Segment& segment) {
   return values.rows(segment.row, segment.row + segment.extent[0]);
+}
+
+std::vector<Segment> segments_of_rows(const Parameter& parameter, RowRange rows) {
+  std::vector<Segment> parts;
+  for (const Segment& segment : parameter.segments) {
+    const std::int64_t begin = std::max(rows.begin, segment.row);
+    const std::int64_t end = std::min(rows.end, segment.row + segment.extent[0]);
+    if (begin >= end) continue;
+    Segment part = segment;
+    part.offset[0] += begin - segment.row;
+    part.extent[0] = end - begin;
+    part.row = begin - rows.begin;
+    parts.push_back(std::move(part));
+  }
+  return parts;
 }
 
 void set_segment(const Parameter& parameter, const Segment& segment, const void* from, DType type) {

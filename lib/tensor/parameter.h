@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,13 @@ struct Segment {
   std::string name;
   Shape global_shape, offset, extent;
   std::int64_t row = 0;
+};
+
+// Rows of a parameter.
+struct RowRange {
+  std::int64_t begin = 0, end = 0;
+  [[nodiscard]] std::int64_t size() const { return end - begin; }
+  friend bool operator==(const RowRange&, const RowRange&) = default;
 };
 
 // How a parameter starts.
@@ -58,6 +66,10 @@ enum class Gradient { kNone, kZeroed };
 
 // The part of `values` (of the parameter's shape) that belongs to a segment; shares the buffer.
 [[nodiscard]] Tensor segment_rows(const Tensor& values, const Segment& segment);
+
+// The rows of a parameter as boxes of its tensors: what each segment has of them, `row` counted
+// from rows.begin. Segments that have nothing of them are left out.
+[[nodiscard]] std::vector<Segment> segments_of_rows(const Parameter& parameter, RowRange rows);
 
 // A segment's values := `from`, its elements on the host in any floating type, rounded to the
 // parameter's numbers. Throws DataError as check_fits() does.

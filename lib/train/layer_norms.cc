@@ -23,10 +23,10 @@ std::int64_t count_zeros(const Tensor& values, std::vector<float>& host) {
   return std::count(host.begin(), host.end(), 0.0F);
 }
 
-double total(const std::vector<LayerNorms>& layers, double LayerNorms::*squares) {
-  double sum = 0;
-  for (const LayerNorms& layer : layers) sum += layer.*squares;
-  return std::sqrt(sum);
+double total(const std::vector<LayerNorms>& layers, SquareSum LayerNorms::*squares) {
+  SquareSum sum;
+  for (const LayerNorms& layer : layers) sum.add(layer.*squares);
+  return std::sqrt(sum.value());
 }
 
 std::int64_t total_zeros(const std::vector<LayerNorms>& layers) {
@@ -51,8 +51,8 @@ std::vector<LayerNorms> layer_norms(const std::vector<Parameter*>& parameters,
       const Tensor gradient = segment_rows(parameter->grad, segment);
       at->elements += gradient.size();
       if (options.norms) {
-        at->weight_squares += sum_squares(segment_rows(parameter->value, segment));
-        at->gradient_squares += sum_squares(gradient);
+        at->weight_squares.add(segment_rows(parameter->value, segment));
+        at->gradient_squares.add(gradient);
       }
       if (options.zeros) at->gradient_zeros += count_zeros(gradient, host);
     }
@@ -65,8 +65,8 @@ void add_layer_norms(const std::vector<LayerNorms>& layers, const LayerNormsOpti
   if (options.norms) {
     line["params_norm"] = total(layers, &LayerNorms::weight_squares);
     for (const LayerNorms& layer : layers) {
-      line["layer_params_norm"][layer.layer] = std::sqrt(layer.weight_squares);
-      line["layer_grad_norm"][layer.layer] = std::sqrt(layer.gradient_squares);
+      line["layer_params_norm"][layer.layer] = std::sqrt(layer.weight_squares.value());
+      line["layer_grad_norm"][layer.layer] = std::sqrt(layer.gradient_squares.value());
     }
   }
   if (options.zeros) {

@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "tensor/parameter.h"
+#include "tensor/square_sum.h"
 
 namespace mt {
 
@@ -19,7 +20,7 @@ struct LayerNormsOptions {
 
 struct LayerNorms {
   std::string layer;  // "layers.3", or a name outside the layers up to its last dot
-  double weight_squares = 0, gradient_squares = 0;  // sums, in double, in the order of parameters
+  SquareSum weight_squares, gradient_squares;
   std::int64_t gradient_zeros = 0, elements = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "optim/gradient_norm.h"
 #include "tensor/ops.h"
 
 namespace mt {
@@ -91,7 +92,7 @@ Trainer::Step Trainer::step(const Window& window, const Plan& plan) {
   model_.finish_gradients();
   Step result{.loss = loss_sum / targets, .lr = plan.lr};
   try {
-    result.grad_norm = optimizer_.gradient_norm();
+    result.grad_norm = gradient_norm(model_.parameters());
   } catch (const NumericError& error) {
     throw NumericError(cat("iteration ", iteration + 1, ": ", error.what()));
   }

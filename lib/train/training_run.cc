@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "ckpt/parameters.h"
+#include "optim/zero1.h"
 
 namespace mt {
 
@@ -56,7 +57,7 @@ TrainingRun::TrainingRun(TrainingStart start, const Communicator& world, Pool& p
       model_(start_.options.model,
              StageRange{.first_layer = 0, .last_layer = start_.options.model.num_layers}, world,
              pool, Use::kTraining),
-      optimizer_(start_.options.adam, model_.parameters(), world, pool),
+      optimizer_(start_.options.adam, model_.parameters(), all_rows(model_.parameters()), pool),
       trainer_(trainer_settings(start_), model_, optimizer_),
       watch_(start_.options.run.loss_spike_sigmas) {
   if (start_.checkpoint) {

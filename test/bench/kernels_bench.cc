@@ -239,8 +239,9 @@ void bench_parameters(const mt::Kernels& kernels) {
   measure("adam", 7 * pass, "GB/s", [&] { kernels.adam(step); });
   step.zero_gradient = true;
   measure("adam, zeroing", 8 * pass, "GB/s", [&] { kernels.adam(step); });
+  mt::SquareLimbs squares;
   measure("sum of squares", pass, "GB/s",
-          [&] { (void)kernels.sum_squares(DType::kF32, p.data(), count); });
+          [&] { kernels.sum_squares(DType::kF32, p.data(), count, squares); });
   measure("find not finite", pass, "GB/s",
           [&] { (void)kernels.find_not_finite(DType::kF32, p.data(), count); });
   mt::NormalFill n;

@@ -25,6 +25,8 @@
 #include "comm/communicator.h"
 #include "model/gpt.h"
 #include "optim/adam.h"
+#include "optim/gradient_norm.h"
+#include "optim/zero1.h"
 #include "train/step_products.h"
 
 namespace {
@@ -190,7 +192,7 @@ class Job {
         world_(mt::make_single_communicator()),
         model_(config_, {.first_layer = 0, .last_layer = shape.layers}, *world_, pool,
                mt::Use::kTraining),
-        optimizer_({}, model_.parameters(), *world_, pool),
+        optimizer_({}, model_.parameters(), mt::all_rows(model_.parameters()), pool),
         saved_(model_.make_saved()),
         tokens_(static_cast<std::size_t>(shape.batch * shape.length)),
         labels_(tokens_.size()),
@@ -214,7 +216,7 @@ class Job {
     (void)model_.forward(input_, {}, 1, 1.0 / static_cast<double>(tokens_.size()), *saved_);
     model_.backward(input_, {}, *saved_);
     model_.finish_gradients();
-    norm_ = optimizer_.gradient_norm();
+    norm_ = mt::gradient_norm(model_.parameters());
   }
   void update() { optimizer_.step(1e-5, norm_); }
   void forward() { model_.token_nll(input_, nll_.data()); }

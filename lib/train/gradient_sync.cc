@@ -1,0 +1,129 @@
+#include "train/gradient_sync.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "optim/gradient_norm.h"
+#include "optim/zero1.h"
+#include "tensor/ops.h"
+
+namespace mt {
+namespace {
+
+std::vector<Parameter*> parameters_of(const std::vector<GptStage*>& stages) {
+  std::vector<Parameter*> all;
+  for (GptStage* stage : stages) {
+    all.insert(all.end(), stage->parameters().begin(), stage->parameters().end());
+  }
+  return all;
+}
+
+// Backward completes the last layer first.
+std::vector<DataBuckets::Entry> gradient_entries(const std::vector<Parameter*>& parameters,
+                                                 const std::vector<RowRange>& slices) {
+  std::vector<DataBuckets::Entry> entries;
+  for (std::size_t i = parameters.size(); i-- > 0;) {
+    const Parameter& parameter = *parameters[i];
+    if (parameter.grad_shards.defined()) {
+      MT_ASSERT(!is_cut(parameter, slices[i]));
+      entries.push_back({.tensor = parameter.grad_shards, .cut = false});
+      continue;
+    }
+    entries.push_back({.tensor = parameter.grad, .cut = is_cut(parameter, slices[i])});
+    if (!parameter.grad_apart.defined()) continue;
+    entries.push_back({.tensor = parameter.grad_apart, .cut = is_cut(parameter, slices[i])});
+  }
+  return entries;
+}
+
+std::vector<DataBuckets::Entry> value_entries(const std::vector<Parameter*>& parameters,
+                                              const std::vector<RowRange>& slices) {
+  std::vector<DataBuckets::Entry> entries;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!is_cut(*parameters[i], slices[i])) continue;
+    entries.push_back({.tensor = parameters[i]->value, .cut = true});
+  }
+  return entries;
+}
+
+// gradient = the balanced tree over the rows of shards, which become zero.
+void collapse(const Tensor& shards, const Tensor& gradient) {
+  const std::int64_t rows = shards.dim(0);
+  for (std::int64_t step = 1; step < rows; step *= 2) {
+    for (std::int64_t row = 0; row + step < rows; row += 2 * step) {
+      add(shards.rows(row + step, row + step + 1), shards.rows(row, row + 1));
+    }
+  }
+  copy(shards.rows(0, 1), gradient);
+  shards.fill_zero();
+}
+
+}  // namespace
+
+GradientSync::GradientSync(const ProcessGrid& grid, std::vector<GptStage*> stages,
+                           const Settings& settings, Pool& pool)
+    : grid_(grid),
+      stages_(std::move(stages)),
+      distributed_optimizer_(settings.distributed_optimizer),
+      pool_(pool),
+      parameters_(parameters_of(stages_)),
+      slices_(settings.distributed_optimizer ? zero1_slices(parameters_, grid.data())
+                                             : all_rows(parameters_)),
+      gradients_(grid.data(), gradient_entries(parameters_, slices_), settings.bucket_bytes, pool),
+      values_(grid.data(), value_entries(parameters_, slices_), settings.bucket_bytes, pool) {}
+
+Tensor GradientSync::slice_of(std::size_t i) const {
+  return parameters_[i]->grad.rows(slices_[i].begin, slices_[i].end);
+}
+
+void GradientSync::finish() {
+  for (GptStage* stage : stages_) stage->finish_gradients();
+  gradients_.sum_rest();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Parameter& parameter = *parameters_[i];
+    if (parameter.grad_shards.defined()) collapse(parameter.grad_shards, parameter.grad);
+    if (!parameter.grad_apart.defined()) continue;
+    add(parameter.grad_apart.rows(slices_[i].begin, slices_[i].end), slice_of(i));
+    parameter.grad_apart.fill_zero();
+  }
+  reduce_tied_embedding();
+  reduce_over_tensor();
+}
+
+// The first stage has the embedding's part of the gradient, the last one, in its copy of the
+// weights, the head's.
+void GradientSync::reduce_tied_embedding() const {
+  if (grid_.embedding().size() == 1) return;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const bool tied = std::any_of(stages_.begin(), stages_.end(), [&](const GptStage* stage) {
+      return stage->tied_weight() == parameters_[i];
+    });
+    if (tied) grid_.embedding().all_reduce(slice_of(i), ReduceOp::kSum);
+  }
+}
+
+void GradientSync::reduce_over_tensor() const {
+  std::vector<Tensor> gradients;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i]->sum_over_tensor) gradients.push_back(slice_of(i));
+  }
+  sum_together(grid_.tensor(), gradients, pool_);
+}
+
+double GradientSync::norm() const {
+  const bool sliced = distributed_optimizer_ && grid_.data().size() > 1;
+  const GridPlace& place = grid_.place();
+  return gradient_norm(
+      parameters_, slices_,
+      {.group = sliced ? grid_.world() : grid_.model(),
+       .first_of_tensor = place.tensor == 0,
+       .first_of_data = !sliced || place.data == 0,
+       .place = grid_.world().size() > 1 ? cat("rank ", grid_.world().rank()) : ""});
+}
+
+void GradientSync::publish() const {
+  values_.gather();
+}
+
+}  // namespace mt
