@@ -107,7 +107,8 @@ class Job {
     return *this;
   }
 
-  [[nodiscard]] TrainingStart start() {
+  [[nodiscard]] TrainingStart start() { return start(*world_); }
+  [[nodiscard]] TrainingStart start(const Communicator& world) {
     Words words = words_;
     words.insert(words.begin(), "mt-train");
     std::vector<const char*> argv;
@@ -117,7 +118,7 @@ class Job {
     options_.add_to(*given_);
     std::ostringstream out;
     (void)given_->parse(static_cast<int>(argv.size()), argv.data(), "", out);
-    return start_training(options_, *given_);
+    return start_training(options_, *given_, world);
   }
 
   // `spoil` may change the model before the first step.
@@ -125,6 +126,16 @@ class Job {
     TrainingRun training(start(), *world_, pool_, [this] { return stop_ ? stop_(asked_++) : 0; });
     if (spoil) spoil(training);
     return training.run();
+  }
+
+  // As one rank of several. `finish` sees the run when it has ended.
+  [[nodiscard]] int run_on(const Communicator& world,
+                           const std::function<void(TrainingRun&)>& finish) {
+    TrainingRun training(start(world), world, pool_,
+                         [this] { return stop_ ? stop_(asked_++) : 0; });
+    const int status = training.run();
+    finish(training);
+    return status;
   }
 
   [[nodiscard]] MemoryUse memory() const { return pool_.use(); }

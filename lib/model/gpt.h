@@ -97,6 +97,11 @@ class GptStage {
   // Without it the first step with as many takes it.
   void reserve_gradients(std::int64_t tokens);
 
+  // Evaluation through this stage, no dropout: as forward, but nothing is kept; returns the
+  // activations for the next stage, or on the last fills nll [b * s] as token_nll does and returns
+  // none.
+  Tensor evaluate(const GptInput& input, const Tensor& activations, float* nll);
+
   // Evaluation of a whole model (one stage), no dropout: the negative log-likelihood of every
   // label, nll [b * s] in nats, overwritten. Logits are never held whole. With counted [b], of
   // sample i only the last counted[i] labels are asked for: no logits are made for the others, and

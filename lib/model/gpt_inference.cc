@@ -15,20 +15,22 @@ GptInput without_dropout(GptInput input) {
 
 }  // namespace
 
-Tensor GptStage::Parts::run(const GptInput& input, std::vector<Tensor>* trace) const {
-  MT_ASSERT(range.first && range.last);
+Tensor GptStage::Parts::run(const GptInput& input, const Tensor& activations,
+                            std::vector<Tensor>* trace) const {
+  MT_ASSERT(range.first != activations.defined());
   check(input, 0);
   const MicroBatch micro = micro_batch(without_dropout(input), 0);
-  Tensor x = embed(input, 0, micro, nullptr);
+  Tensor x = range.first ? embed(input, 0, micro, nullptr) : activations;
   if (trace != nullptr) trace->push_back(all_positions(x));
   for (const Block& block : blocks) {
     x = block.forward(x, micro, nullptr);
     if (trace != nullptr) trace->push_back(all_positions(x));
   }
-  return all_positions(final_norm->forward(x, nullptr));
+  return range.last ? all_positions(final_norm->forward(x, nullptr)) : x;
 }
 
 Tensor GptStage::all_logits(const GptInput& input) {
+  MT_ASSERT(parts_->range.first && parts_->range.last);
   const std::int64_t count = input.batch * input.sequence;
   const Tensor x = parts_->run(input).view({count, parts_->config.hidden_size});
   return parts_->head->logits(x, parts_->head_weight())
@@ -37,7 +39,7 @@ Tensor GptStage::all_logits(const GptInput& input) {
 
 std::vector<Tensor> GptStage::all_activations(const GptInput& input) {
   std::vector<Tensor> activations;
-  const Tensor normed = parts_->run(input, &activations);
+  const Tensor normed = parts_->run(input, {}, &activations);
   activations.push_back(normed);
   return activations;
 }

@@ -32,7 +32,18 @@ Tensor take_rows(const Tensor& x, const Rows& ranges, std::vector<std::int32_t>&
 
 }  // namespace
 
+Tensor GptStage::evaluate(const GptInput& input, const Tensor& activations, float* nll) {
+  if (parts_->range.last) parts_->check_labels(input);
+  const Tensor x = parts_->run(input, activations);
+  if (!parts_->range.last) return x;
+  const std::int64_t count = input.batch * input.sequence;
+  parts_->label_nll(x.view({count, parts_->config.hidden_size}),
+                    {input.labels, input.labels + count}, nll, nullptr);
+  return {};
+}
+
 void GptStage::token_nll(const GptInput& input, float* nll, const std::int64_t* counted) {
+  MT_ASSERT(parts_->range.first && parts_->range.last);
   parts_->check_labels(input);
   const std::int64_t count = input.batch * input.sequence;
   Tensor x = parts_->run(input).view({count, parts_->config.hidden_size});

@@ -46,9 +46,11 @@ struct GptStage::Parts {
   // Activations after the embedding.
   [[nodiscard]] Tensor embed(const GptInput& input, std::int64_t start, const MicroBatch& micro,
                              VocabParallelEmbedding::Saved* saved) const;
-  // The final norm's result [b, s, h] of a whole model, without dropout. A trace gets what comes
-  // before it: after the embedding and after each block.
-  [[nodiscard]] Tensor run(const GptInput& input, std::vector<Tensor>* trace = nullptr) const;
+  // What this stage makes, without dropout, of the tokens (first stage) or of the activations of
+  // the one before: activations [b, s, h], or on the last stage the final norm's result. A trace
+  // gets what comes after the embedding and after each block.
+  [[nodiscard]] Tensor run(const GptInput& input, const Tensor& activations = {},
+                           std::vector<Tensor>* trace = nullptr) const;
   [[nodiscard]] const Tensor& head_weight() const;
   // Of x [rows, h] after the final norm, a label a row: see VocabParallelHead::nll.
   void label_nll(const Tensor& x, const std::vector<std::int32_t>& labels, float* nll,

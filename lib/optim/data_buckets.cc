@@ -79,7 +79,8 @@ void DataBuckets::close(Bucket& bucket) {
   if (bucket.pieces.size() > 1) largest_ = std::max(largest_, bucket.elements);
   const Kind kind = bucket.kind;
   buckets_.push_back(std::move(bucket));
-  bucket = {.kind = kind};
+  bucket = Bucket{};
+  bucket.kind = kind;
 }
 
 void DataBuckets::sum_ready(std::size_t ready) {

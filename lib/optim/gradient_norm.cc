@@ -13,7 +13,7 @@ namespace {
 
 // "" if all are finite.
 std::string name_not_finite(const std::vector<CountedGradient>& gradients) {
-  for (const auto& [segment, values] : gradients) {
+  for (const auto& [segment, values, weights] : gradients) {
     const std::int64_t element = find_not_finite(values);
     if (element < 0) continue;
     return cat("the gradient of ", segment->name, " is not finite (element ", element, " of ",
@@ -43,7 +43,10 @@ std::vector<CountedGradient> counted_gradients(const std::vector<Parameter*>& pa
       if (!share.first_of_tensor && segment.extent == segment.global_shape) continue;
       const std::int64_t begin = std::max(slices[i].begin, segment.row);
       const std::int64_t end = std::min(slices[i].end, segment.row + segment.extent[0]);
-      if (begin < end) counted.push_back({&segment, parameter.grad.rows(begin, end)});
+      if (begin < end) {
+        counted.push_back(
+            {&segment, parameter.grad.rows(begin, end), parameter.value.rows(begin, end)});
+      }
     }
   }
   return counted;

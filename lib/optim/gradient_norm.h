@@ -24,7 +24,8 @@ struct NormShare {
 // One tensor's part that counts here.
 struct CountedGradient {
   const Segment* segment;  // of the parameter: the whole of what the rank of the tensor axis has
-  Tensor values;           // of it, the rows of the slice
+  Tensor values;           // of its gradient, the rows of the slice
+  Tensor weights;          // the same rows of the parameter
 };
 // slices: the rows of each parameter that were summed over the data axis here. Copies
 // (Parameter::copy) do not count.

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "optim/gradient_norm.h"
 #include "optim/zero1.h"
 #include "tensor/ops.h"
 
@@ -111,15 +110,21 @@ void GradientSync::reduce_over_tensor() const {
   sum_together(grid_.tensor(), gradients, pool_);
 }
 
-double GradientSync::norm() const {
+NormShare GradientSync::share() const {
   const bool sliced = distributed_optimizer_ && grid_.data().size() > 1;
   const GridPlace& place = grid_.place();
-  return gradient_norm(
-      parameters_, slices_,
-      {.group = sliced ? grid_.world() : grid_.model(),
-       .first_of_tensor = place.tensor == 0,
-       .first_of_data = !sliced || place.data == 0,
-       .place = grid_.world().size() > 1 ? cat("rank ", grid_.world().rank()) : ""});
+  return {.group = sliced ? grid_.world() : grid_.model(),
+          .first_of_tensor = place.tensor == 0,
+          .first_of_data = !sliced || place.data == 0,
+          .place = grid_.world().size() > 1 ? cat("rank ", grid_.world().rank()) : ""};
+}
+
+double GradientSync::norm() const {
+  return gradient_norm(parameters_, slices_, share());
+}
+
+std::vector<CountedGradient> GradientSync::counted() const {
+  return counted_gradients(parameters_, slices_, share());
 }
 
 void GradientSync::publish() const {

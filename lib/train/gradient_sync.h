@@ -10,6 +10,7 @@
 #include "comm/grid.h"
 #include "model/gpt.h"
 #include "optim/data_buckets.h"
+#include "optim/gradient_norm.h"
 #include "tensor/parameter.h"
 
 namespace mt {
@@ -39,12 +40,17 @@ class GradientSync {
   // every rank. Throws NumericError naming the first tensor that is not finite, the element and the
   // rank, the same on every rank. Collective over the grid.
   [[nodiscard]] double norm() const;
+  // What this rank counts of its parameters, so that the ranks of group() together have each
+  // element once; after finish().
+  [[nodiscard]] std::vector<CountedGradient> counted() const;
+  [[nodiscard]] const Communicator& group() const { return share().group; }
   // After the optimizer's step: updated values go to all ranks of the data axis. Without ZeRO-1
   // there is nothing to do. Collective over the data axis.
   void publish() const;
 
  private:
   [[nodiscard]] Tensor slice_of(std::size_t i) const;  // of the gradient of parameter i
+  [[nodiscard]] NormShare share() const;
   void reduce_tied_embedding() const;
   void reduce_over_tensor() const;
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "comm/texts.h"
 #include "tensor/ops.h"
 
 namespace mt {
@@ -37,25 +38,41 @@ std::int64_t total_zeros(const std::vector<LayerNorms>& layers) {
 
 }  // namespace
 
-std::vector<LayerNorms> layer_norms(const std::vector<Parameter*>& parameters,
-                                    const LayerNormsOptions& options) {
+std::vector<LayerNorms> layer_norms(const GradientSync& sync, const LayerNormsOptions& options) {
   std::vector<LayerNorms> layers;
-  std::vector<float> host;
-  for (const Parameter* parameter : parameters) {
-    for (const Segment& segment : parameter->segments) {
-      MT_ASSERT(segment.extent == segment.global_shape);
-      const std::string name = layer_of(segment.name);
-      auto at = std::find_if(layers.begin(), layers.end(),
-                             [&](const LayerNorms& layer) { return layer.layer == name; });
-      if (at == layers.end()) at = layers.insert(at, LayerNorms{.layer = name});
-      const Tensor gradient = segment_rows(parameter->grad, segment);
-      at->elements += gradient.size();
-      if (options.norms) {
-        at->weight_squares.add(segment_rows(parameter->value, segment));
-        at->gradient_squares.add(gradient);
-      }
-      if (options.zeros) at->gradient_zeros += count_zeros(gradient, host);
+  const auto layer = [&](const std::string& name) -> LayerNorms& {
+    const auto at = std::find_if(layers.begin(), layers.end(),
+                                 [&](const LayerNorms& each) { return each.layer == name; });
+    return at != layers.end() ? *at : layers.emplace_back(LayerNorms{.layer = name});
+  };
+  std::string names;
+  for (const Parameter* parameter : sync.parameters()) {
+    for (const Segment& segment : parameter->segments) names += layer_of(segment.name) + "\n";
+  }
+  for (const std::string& each : gather_texts(sync.group(), names)) {
+    for (std::size_t begin = 0, end = 0; begin < each.size(); begin = end + 1) {
+      end = each.find('\n', begin);
+      static_cast<void>(layer(each.substr(begin, end - begin)));
     }
+  }
+  std::vector<float> host;
+  for (const auto& [segment, gradient, weights] : sync.counted()) {
+    LayerNorms& at = layer(layer_of(segment->name));
+    at.elements += gradient.size();
+    if (options.norms) {
+      at.weight_squares.add(weights);
+      at.gradient_squares.add(gradient);
+    }
+    if (options.zeros) at.gradient_zeros += count_zeros(gradient, host);
+  }
+  for (LayerNorms& each : layers) {
+    sum_over(sync.group(), each.weight_squares);
+    sum_over(sync.group(), each.gradient_squares);
+    double counts[] = {static_cast<double>(each.gradient_zeros),
+                       static_cast<double>(each.elements)};
+    sync.group().all_reduce(counts, 2, ReduceOp::kSum);
+    each.gradient_zeros = static_cast<std::int64_t>(counts[0]);
+    each.elements = static_cast<std::int64_t>(counts[1]);
   }
   return layers;
 }

@@ -1,5 +1,4 @@
-// Norms of weights and gradients a layer, for who watches a run. All tensors are whole: nothing is
-// reduced over ranks.
+// Norms of weights and gradients a layer, for who watches a run.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +6,8 @@
 #include <vector>
 
 #include "base/json.h"
-#include "tensor/parameter.h"
 #include "tensor/square_sum.h"
+#include "train/gradient_sync.h"
 
 namespace mt {
 
@@ -20,12 +19,14 @@ struct LayerNormsOptions {
 
 struct LayerNorms {
   std::string layer;  // "layers.3", or a name outside the layers up to its last dot
-  SquareSum weight_squares, gradient_squares;
+  SquareSum weight_squares = {}, gradient_squares = {};
   std::int64_t gradient_zeros = 0, elements = 0;
 };
 
-// In the order in which the layers first appear. Only what `options` ask for is computed.
-[[nodiscard]] std::vector<LayerNorms> layer_norms(const std::vector<Parameter*>& parameters,
+// Of all layers of the model, each element counted once, the same on every rank, in the order in
+// which ranks first have them. Only what `options` ask for is computed. After sync.finish().
+// Collective over sync.group().
+[[nodiscard]] std::vector<LayerNorms> layer_norms(const GradientSync& sync,
                                                   const LayerNormsOptions& options);
 
 // The keys params_norm, layer_params_norm, layer_grad_norm, num_zeros_in_grad and

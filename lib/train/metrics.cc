@@ -120,4 +120,16 @@ void MetricsLog::close() {
   if (active()) file_.close("--metrics " + path_);
 }
 
+Json ledger_json(const Ledger& now, const Ledger& before) {
+  Json json = Json::object();
+  for (std::size_t i = 0; i < kCommCalls; ++i) {
+    const auto call = static_cast<CommCall>(i);
+    const std::int64_t calls = now.calls_of(call) - before.calls_of(call);
+    if (calls == 0) continue;
+    json[comm_call_name(call)] = {{"calls", calls},
+                                  {"bytes", now.bytes_of(call) - before.bytes_of(call)}};
+  }
+  return json;
+}
+
 }  // namespace mt

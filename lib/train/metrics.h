@@ -6,6 +6,7 @@
 
 #include "base/commit.h"
 #include "base/json.h"
+#include "comm/ledger.h"
 
 namespace mt {
 
@@ -39,5 +40,9 @@ class MetricsLog {
   std::string path_;
   bool regular_ = false;
 };
+
+// What a communicator moved between two states of its ledger: {"all_reduce": {"calls": 4, "bytes":
+// 65536}, ...}, without the calls that did not occur.
+[[nodiscard]] Json ledger_json(const Ledger& now, const Ledger& before = {});
 
 }  // namespace mt

@@ -88,11 +88,16 @@ void ParallelOptions::add_to(Options& options) {
               "compare replicated weights every N steps, besides at each save; 0: only then");
 }
 
-GridShape ParallelOptions::check(const ModelConfig& model, const Sizes& sizes, int ranks) const {
+GridShape ParallelOptions::grid(int ranks) const {
   GridShape grid{
       .tensor = rank_count(tensor_model_parallel_size, "tensor-model-parallel-size"),
       .pipeline = rank_count(pipeline_model_parallel_size, "pipeline-model-parallel-size")};
   grid.check(ranks);
+  return grid;
+}
+
+GridShape ParallelOptions::check(const ModelConfig& model, const Sizes& sizes, int ranks) const {
+  const GridShape grid = this->grid(ranks);
   if (!(hang_timeout >= 0 && hang_timeout < 1e9)) {
     throw UsageError(cat("--hang-timeout ", hang_timeout, ": expected 0 (never) to 1e9 seconds"));
   }

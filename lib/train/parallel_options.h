@@ -29,6 +29,8 @@ struct ParallelOptions {
 
   void add_to(Options& options);
 
+  // The grid that so many ranks make, whatever the model. Throws UsageError with the arithmetic.
+  [[nodiscard]] GridShape grid(int ranks) const;
   // What a run asks of the sizes.
   struct Sizes {
     std::int64_t micro_batch_size = 0, global_batch_size = 0, seq_length = 0;

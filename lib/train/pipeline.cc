@@ -38,9 +38,29 @@ Tensor Pipeline::activations(const GptInput& input) const {
   return {pool_, chunks_[0]->activation_shape(input), DType::kF32, MemoryKind::kActivations};
 }
 
+void Pipeline::take(std::size_t micro_batches) {
+  if (micro_batches == static_cast<std::size_t>(shape_.micro_batches)) return;
+  shape_.micro_batches = static_cast<int>(micro_batches);
+  shape_.check();
+  steps_ = stage_schedule(shape_, forth_.rank());
+}
+
+void Pipeline::token_nll(const GptInput& input, float* nll) {
+  for (int chunk = 0; chunk < shape_.chunks; ++chunk) {
+    Tensor x;
+    if (!first(chunk)) {
+      x = activations(input);
+      forth_.receive(x, (forth_.rank() + forth_.size() - 1) % forth_.size());
+    }
+    x = chunks_[static_cast<std::size_t>(chunk)]->evaluate(input, x, nll);
+    if (!last(chunk)) forth_.send(x, (forth_.rank() + 1) % forth_.size());
+  }
+  forth_.finish_sends();
+}
+
 double Pipeline::run(const std::vector<GptInput>& inputs, std::uint32_t dropout_seed,
                      double gradient_scale) {
-  MT_ASSERT(static_cast<int>(inputs.size()) == shape_.micro_batches);
+  take(inputs.size());
   loss_sum_ = 0;
   for (const PipelineStep& step : steps_) {
     const GptInput& input = inputs[static_cast<std::size_t>(step.micro_batch)];

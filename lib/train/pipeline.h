@@ -26,7 +26,8 @@ class Pipeline {
   Pipeline(std::vector<GptStage*> chunks, const ScheduleShape& shape, const Communicator& forth,
            const Communicator& back, Pool& pool);
 
-  // Forward and backward of all micro-batches, whose number is the shape's; gradients are added.
+  // Forward and backward of all micro-batches; gradients are added. Their number need not be that
+  // of the shape, which must then be good for it (ScheduleShape::check).
   // Every stage gets the same inputs (labels and weights matter on the last alone). Returns the sum
   // of weighted losses, added in the order of the micro-batches, on the stage that has the head, 0
   // elsewhere. Collective over the pipeline. Throws NumericError naming the micro-batch for a loss
@@ -34,12 +35,17 @@ class Pipeline {
   double run(const std::vector<GptInput>& inputs, std::uint32_t dropout_seed,
              double gradient_scale);
 
+  // The negative log-likelihood of every label, without dropout: nll [b * s] in nats, overwritten
+  // on the stage that has the head. Every stage gets the same input. Collective over the pipeline.
+  void token_nll(const GptInput& input, float* nll);
+
  private:
   using SavedPtr = decltype(std::declval<const GptStage&>().make_saved());
   [[nodiscard]] bool first(int chunk) const { return chunk == 0 && forth_.rank() == 0; }
   [[nodiscard]] bool last(int chunk) const {
     return chunk == shape_.chunks - 1 && forth_.rank() == forth_.size() - 1;
   }
+  void take(std::size_t micro_batches);
   void forward(const PipelineStep& step, const GptInput& input, std::uint32_t seed, double scale);
   void backward(const PipelineStep& step, const GptInput& input);
   [[nodiscard]] Tensor activations(const GptInput& input) const;

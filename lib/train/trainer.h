@@ -1,5 +1,6 @@
-// One optimizer step over a global batch, and the evaluation of a data set. The loop around them is
-// in train/training_run.h.
+// One optimizer step over a global batch, and the evaluation of a data set, on a grid of ranks. The
+// loop around them is in train/training_run.h. Every function is collective over the grid, with the
+// same arguments on every rank, and gives every rank the same result.
 //
 // The loss of a step is the sum over all counted tokens of the global batch divided by their
 // number, so that the micro-batch size enters nowhere: not the value, and (since gradients continue
@@ -13,8 +14,9 @@
 
 #include "data/blend.h"
 #include "data/gpt_batches.h"
-#include "model/gpt.h"
 #include "optim/adam.h"
+#include "train/gradient_sync.h"
+#include "train/grid_model.h"
 #include "train/layer_norms.h"
 
 namespace mt {
@@ -31,8 +33,9 @@ struct TrainerSettings {
 
 class Trainer {
  public:
-  // model and optimizer must outlive it.
-  Trainer(const TrainerSettings& settings, GptStage& model, Adam& optimizer);
+  // All must outlive it. optimizer: of the model's parameters and sync's slices.
+  Trainer(const TrainerSettings& settings, const ProcessGrid& grid, GridModel& model,
+          GradientSync& sync, Adam& optimizer);
 
   struct Step {
     double loss = 0;  // nats a token, before the update
@@ -40,7 +43,8 @@ class Trainer {
     double grad_norm = 0;                 // before clipping
     std::vector<LayerNorms> layers = {};  // before the update; empty unless asked for
   };
-  // Gives the tokens of global sample i, for rising i.
+  // Gives the tokens of global sample i. A rank asks for its own samples: those of the data axis'
+  // rank d are the d-th of equal parts of a global batch.
   using Window = std::function<void(std::int64_t, std::int32_t*)>;
   // What a step takes: samples [first_sample, first_sample + batch_size) of the run, batch_size a
   // multiple of the micro-batch.
@@ -69,31 +73,40 @@ class Trainer {
     [[nodiscard]] double perplexity() const;
   };
   // The first batches * global_batch_size samples of the data set's own order, the same ones at
-  // every call. `stop` is asked between micro-batches. Throws NumericError for a loss that is not
-  // finite, DataError where no target counts.
+  // every call. `stop` is asked between micro-batches, on every rank, and must answer alike. Throws
+  // NumericError for a loss that is not finite, DataError where no target counts.
   Evaluation evaluate(const BlendedData& data, std::int64_t batches,
                       const std::function<bool()>& stop);
   // Every window in stored order, once.
   Evaluation evaluate_all(const BlendedData& data, const std::function<bool()>& stop);
 
  private:
+  double take_batch(const Window& window, const Plan& plan);  // returns the counted tokens
   void fill(const Window& window, std::int64_t first, std::int64_t count, GptBatch& batch);
+  // Sums of weight * nll and of weights a sample of a batch; zero on ranks without the head.
+  struct Sums {
+    double nll = 0, weight = 0;
+  };
+  void sample_sums(const GptBatch& batch, Sums* sums);
+  // Of all ranks together.
+  void combine(std::vector<Sums>& sums) const;
   Evaluation evaluate_windows(const Window& window, std::int64_t count,
                               const std::function<bool()>& stop);
-  [[nodiscard]] NumericError not_finite(const char* what, double value,
-                                        std::int64_t iteration) const;
+  [[nodiscard]] NumericError not_finite(const std::string& what, std::int64_t iteration) const;
 
   TrainerSettings settings_;
-  GptStage& model_;
+  const ProcessGrid& grid_;
+  GridModel& model_;
+  GradientSync& sync_;
   Adam& optimizer_;
   // Reused in every step.
-  std::vector<GptBatch> batches_;  // the micro-batches of a global batch
+  std::vector<GptBatch> batches_;  // this rank's micro-batches of a global batch
   std::size_t taken_ = 0;          // of them, by the last step
   GptBatch evaluated_;
   std::vector<std::int32_t> windows_;  // of a micro-batch
   std::vector<std::int64_t> samples_;
   std::vector<float> nll_;
-  decltype(std::declval<const GptStage&>().make_saved()) saved_;
+  std::int64_t batch_begin_ = 0, batch_size_ = 0;  // of the last step
 };
 
 // The name of the first segment that holds a value which is not finite, or "".

@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "ckpt/parameters.h"
-#include "optim/zero1.h"
 
 namespace mt {
 
@@ -52,23 +51,31 @@ TrainingRun::TrainingRun(TrainingStart start, const Communicator& world, Pool& p
                          std::function<int()> stop_requested)
     : start_(std::move(start)),
       world_(world),
+      grid_(world, start_.grid),
       pool_(pool),
       stop_requested_(std::move(stop_requested)),
-      model_(start_.options.model,
-             StageRange{.first_layer = 0, .last_layer = start_.options.model.num_layers}, world,
-             pool, Use::kTraining),
-      optimizer_(start_.options.adam, model_.parameters(), all_rows(model_.parameters()), pool),
-      trainer_(trainer_settings(start_), model_, optimizer_),
+      model_(start_.options.model, start_.options.parallel, grid_, pool),
+      sync_(grid_, model_.chunks(),
+            {.distributed_optimizer = start_.options.parallel.use_distributed_optimizer}, pool),
+      optimizer_(start_.options.adam, sync_.parameters(), sync_.slices(), pool),
+      trainer_(trainer_settings(start_), grid_, model_, sync_, optimizer_),
       watch_(start_.options.run.loss_spike_sigmas) {
   if (start_.checkpoint) {
     load();
   } else {
     model_.initialize(static_cast<std::uint32_t>(start_.options.run.seed));
   }
+  for (const Communicator* group :
+       {&world_, &grid_.tensor(), &grid_.data(), &grid_.pipeline(), &model_.backward_pipeline(),
+        &grid_.model(), &grid_.embedding()}) {
+    if (group->size() > 1) ledgers_.emplace_back(group, group->ledger());
+  }
   const RunOptions& run = start_.options.run;
   if (run.save.empty()) log_warning("no --save: the trained weights will not be kept");
-  if (!run.save.empty()) retain_checkpoints(run.save, 0);  // sweeps what dead savers left
-  if (!run.metrics.empty()) {
+  const bool leads = world.rank() == 0;
+  // Sweeps what dead savers left.
+  if (leads && !run.save.empty()) retain_checkpoints(run.save, 0);
+  if (leads && !run.metrics.empty()) {
     const bool resumed = !run.load.empty() && !run.finetune;
     metrics_ =
         MetricsLog(run.metrics, resumed ? MetricsLog::Start::kResume : MetricsLog::Start::kNew,
@@ -92,13 +99,13 @@ TrainingRun::TrainingRun(TrainingStart start, const Communicator& world, Pool& p
       " (", run.global_batch_size / run.micro_batch_size, " x ", run.micro_batch_size, ") of ",
       start_.options.data.seq_length, " tokens, ", run.length.in_unit(), " ",
       run.length.unit() == RunUnit::kIterations ? "iterations" : unit_name(run.length.unit()), ", ",
-      predicted_memory(start_.options), " bytes of memory predicted"));
+      predicted_memory(start_.options, start_.grid), " bytes of memory predicted"));
 }
 
 void TrainingRun::load() {
   const CheckpointReader& reader = *start_.checkpoint;
   const auto& parameters = model_.parameters();
-  load_parameters(reader, parameters, true);
+  load_parameters(reader, parameters, world_.size() == 1);
   if (const std::string name = find_not_finite(parameters); !name.empty()) {
     throw NumericError(cat(reader.directory(), ": weight ", name, " is not finite"));
   }
@@ -162,33 +169,39 @@ int TrainingRun::train() {
   if (finished()) {
     log_info(cat(progress_text(), " is done"));
   }
-  if (validation_due()) validate();  // one that a stop had cut short
+  Stop stop = agree_on_stop();
+  if (validation_due()) stop = validate();  // one that a stop had cut short
   while (!finished()) {
-    if (const int signal = stop_requested_(); signal != 0) return stop(signal);
+    if (stop.signal != 0) return this->stop(stop.signal);
     step();
     const std::int64_t iteration = start_.state.iteration;
-    if (stop_requested_() == 0 && validation_due()) validate();
-    if (const int signal = stop_requested_(); signal != 0 && (!finished() || validation_due())) {
-      return stop(signal);
-    }
-    const bool out_of_time =
-        run.exit_duration_in_mins > 0 && seconds_since(began_) >= run.exit_duration_in_mins * 60;
+    stop = agree_on_stop();
+    if (stop.signal == 0 && validation_due()) stop = validate();
+    if (stop.signal != 0 && (!finished() || validation_due())) return this->stop(stop.signal);
     const bool exit_here =
-        out_of_time || (run.exit_interval > 0 && iteration % run.exit_interval == 0);
+        stop.out_of_time || (run.exit_interval > 0 && iteration % run.exit_interval == 0);
     const bool save_here = run.save_interval > 0 && iteration % run.save_interval == 0;
     const bool last = exit_here || finished();
     if (save_here || last) save(last ? Chance::kLast : Chance::kMore);
     if (exit_here && !finished()) {
       log_info(cat("stopping at iteration ", iteration,
-                   out_of_time ? " (--exit-duration-in-mins)" : " (--exit-interval)", left()));
+                   stop.out_of_time ? " (--exit-duration-in-mins)" : " (--exit-interval)", left()));
       metrics_.close();
       return static_cast<int>(ExitStatus::kRequeue);
     }
   }
   progress("");
-  if (validation_due()) return stop(stop_requested_());
+  if (validation_due()) return this->stop(stop.signal);
   metrics_.close();
   return static_cast<int>(ExitStatus::kDone);
+}
+
+TrainingRun::Stop TrainingRun::agree_on_stop() {
+  const double limit = start_.options.run.exit_duration_in_mins * 60;
+  const bool late = world_.rank() == 0 && limit > 0 && seconds_since(began_) >= limit;
+  double told[] = {static_cast<double>(stop_requested_()), late ? 1.0 : 0.0};
+  world_.all_reduce(told, 2, ReduceOp::kMax);
+  return {.signal = static_cast<int>(told[0]), .out_of_time = told[1] > 0};
 }
 
 int TrainingRun::stop(int signal) {
@@ -208,16 +221,18 @@ void TrainingRun::step() {
   const TrainOptions& options = start_.options;
   const BlendedData& data = start_.data->train();
   BlendPosition position = state.position(data.blend().sources());
+  const std::int64_t first = state.consumed_samples, size = batch_size();
+  // Every rank walks the whole batch, and reads what is its own.
   places_.clear();
-  const auto window = [&](std::int64_t, std::int32_t* tokens) {
-    places_.push_back(data.blend().next(position));
-    data.sample(places_.back(), tokens);
+  for (std::int64_t i = 0; i < size; ++i) places_.push_back(data.blend().next(position));
+  const auto window = [&](std::int64_t sample, std::int32_t* tokens) {
+    data.sample(places_.at(static_cast<std::size_t>(sample - first)), tokens);
   };
   const std::int64_t at =
       options.run.length.step(state.iteration, state.consumed_samples, options.data.seq_length);
   const Trainer::Plan plan{.iteration = state.iteration,
-                           .first_sample = state.consumed_samples,
-                           .batch_size = batch_size(),
+                           .first_sample = first,
+                           .batch_size = size,
                            .lr = learning_rate(options.schedule, at)};
   Trainer::Step done;
   try {
@@ -265,6 +280,17 @@ void TrainingRun::report_spike(double loss, const Trainer::Plan& plan) {
   log_warning(text);
 }
 
+Json TrainingRun::moved() {
+  Json json = Json::object();
+  for (auto& [group, before] : ledgers_) {
+    const Ledger now = group->ledger();
+    Json calls = ledger_json(now, before);
+    if (!calls.empty()) json[group->name()] = std::move(calls);
+    before = now;
+  }
+  return json;
+}
+
 void TrainingRun::report(const Trainer::Step& step, const Trainer::Plan& plan, double seconds,
                          std::int64_t minor_faults) {
   const TrainOptions& options = start_.options;
@@ -284,10 +310,11 @@ void TrainingRun::report(const Trainer::Step& step, const Trainer::Plan& plan, d
                  {"tokens_per_second", rate},
                  {"model_flops_per_second", flops},
                  {"peak_memory_bytes", memory.peak_total},
-                 {"predicted_memory_bytes", predicted_memory(options)},
+                 {"predicted_memory_bytes", predicted_memory(options, start_.grid)},
                  {"system_allocations", memory.system_allocations},
                  {"minor_faults", minor_faults}};
     add_layer_norms(step.layers, options.run.norms, line);
+    if (world_.size() > 1) line["communication"] = moved();
     metrics_.write(line);
   }
   const std::int64_t now =
@@ -308,16 +335,21 @@ void TrainingRun::report(const Trainer::Step& step, const Trainer::Plan& plan, d
   }
 }
 
-void TrainingRun::validate() {
-  bool complete = evaluate_part("validation", *start_.data->validation());
+TrainingRun::Stop TrainingRun::validate() {
+  Stop stop;
+  bool complete = evaluate_part("validation", *start_.data->validation(), stop);
   if (complete && finished() && start_.data->test() != nullptr) {
-    complete = evaluate_part("test", *start_.data->test());
+    complete = evaluate_part("test", *start_.data->test(), stop);
   }
   if (complete) start_.state.last_validation = start_.state.iteration;
+  return stop;
 }
 
-bool TrainingRun::evaluate_part(const char* name, const BlendedData& data) {
-  const auto stop = [&] { return stop_requested_() != 0; };
+bool TrainingRun::evaluate_part(const char* name, const BlendedData& data, Stop& told) {
+  const auto stop = [&] {
+    told = agree_on_stop();
+    return told.signal != 0;
+  };
   Trainer::Evaluation result;
   try {
     result = start_.options.data.full_validation

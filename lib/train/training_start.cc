@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -16,6 +17,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/texts.h"
+#include "train/rank_memory.h"
 
 namespace mt {
 
@@ -39,11 +42,15 @@ std::string gib(double bytes) {
   return out.str();
 }
 
-void find_weights(TrainingStart& start) {
+void find_weights(TrainingStart& start, const Communicator& world) {
   const RunOptions& run = start.options.run;
   if (run.load.empty()) return;
   const bool anew = !run.save.empty() && same_path(run.save, run.load);
-  const FoundCheckpoint found = find_checkpoint(run.load);
+  // Rank 0 chooses: another rank might see an older state of the folder.
+  FoundCheckpoint found;
+  if (world.rank() == 0) found = find_checkpoint(run.load);
+  found.directory = broadcast_text(world, found.absent ? "" : found.directory);
+  found.absent = found.directory.empty();
   if (found.absent) {
     if (!anew || run.finetune) {
       throw EnvironmentError(
@@ -123,20 +130,34 @@ void check_fit(TrainingStart& start) {
   }
 }
 
-void check_memory(const TrainOptions& options) {
+// Ranks of the world on the node of this one.
+int ranks_here(const Communicator& world) {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  const auto hosts = gather_texts(world, name.data());
+  return static_cast<int>(std::count(hosts.begin(), hosts.end(), std::string(name.data())));
+}
+
+void check_memory(const TrainOptions& options, const GridShape& grid, const Communicator& world) {
   const std::int64_t micro = options.run.micro_batch_size;
   const std::int64_t length = options.data.seq_length;
+  const int here = ranks_here(world);
   constexpr double kHostBytesPerToken = 28;  // five arrays of a batch, and the window
-  const double needed = static_cast<double>(predicted_memory(options)) +
-                        kHostBytesPerToken * static_cast<double>(options.run.global_batch_size) *
-                            static_cast<double>(length);
-  const auto available = static_cast<double>(available_memory());
+  const double needed =
+      here * (static_cast<double>(predicted_memory(options, grid)) +
+              kHostBytesPerToken * static_cast<double>(options.run.global_batch_size / grid.data) *
+                  static_cast<double>(length));
+  // One answer for all: ranks of a node see its memory at different times.
+  auto available = -static_cast<double>(available_memory());
+  world.all_reduce(&available, 1, ReduceOp::kMax);
+  available = -available;
   if (needed <= available) return;
-  throw UsageError(cat("this run needs about ", gib(needed), " (", options.model.parameter_count(),
-                       " parameters, --micro-batch-size ", micro, ", --global-batch-size ",
-                       options.run.global_batch_size, ", --seq-length ", length,
-                       options.run.async_save ? ", --async-save" : "", "), but ", gib(available),
-                       " of memory are available"));
+  throw UsageError(cat("this run needs about ", gib(needed),
+                       here > 1 ? cat(" for ", here, " ranks of a node") : "", " (",
+                       options.model.parameter_count(), " parameters, --micro-batch-size ", micro,
+                       ", --global-batch-size ", options.run.global_batch_size, ", --seq-length ",
+                       length, options.run.async_save ? ", --async-save" : "", "), but ",
+                       gib(available), " of memory are available"));
 }
 
 // The shards of the command, with how far they were read.
@@ -218,12 +239,26 @@ void fill_state(TrainingStart& start) {
 
 }  // namespace
 
-std::int64_t predicted_memory(const TrainOptions& options) {
-  // What --async-save copies: the weights and two moments, f32.
-  const std::int64_t copies = options.run.async_save ? 12 * options.model.parameter_count() : 0;
-  return options.model.training_bytes_estimate(
-             options.run.micro_batch_size, options.data.seq_length, options.run.global_batch_size) +
-         copies;
+std::int64_t predicted_memory(const TrainOptions& options, const GridShape& grid) {
+  const RunOptions& run = options.run;
+  const bool alone = grid.tensor * grid.pipeline * grid.data == 1 && !options.parallel.tree() &&
+                     options.parallel.recompute_granularity == "none";
+  RankMemory rank;
+  if (!alone) {
+    rank = first_rank_memory(options.model, options.parallel,
+                             {.micro_batch_size = run.micro_batch_size,
+                              .global_batch_size = run.global_batch_size,
+                              .seq_length = options.data.seq_length,
+                              .ramp = run.ramp},
+                             grid);
+  }
+  const std::int64_t bytes =
+      alone ? options.model.training_bytes_estimate(run.micro_batch_size, options.data.seq_length,
+                                                    run.global_batch_size)
+            : rank.total();
+  if (!run.async_save) return bytes;
+  // It copies weights and moments.
+  return bytes + (alone ? 12 * options.model.parameter_count() : rank.weights + rank.moments);
 }
 
 std::int64_t available_memory() {
@@ -244,7 +279,8 @@ std::int64_t available_memory() {
                            : static_cast<std::int64_t>(std::max(available, 0.0));
 }
 
-TrainingStart start_training(const TrainOptions& options, const Options& given) {
+TrainingStart start_training(const TrainOptions& options, const Options& given,
+                             const Communicator& world) {
   TrainingStart start;
   start.options = options;
   const RunOptions& run = start.options.run;
@@ -253,12 +289,13 @@ TrainingStart start_training(const TrainOptions& options, const Options& given) 
   options.adam.check();
   // Before the checkpoint is chosen, so that no other job adds one behind our back.
   const bool saves = !run.save.empty() && !run.bench_gemm;
+  const bool leads = world.rank() == 0;
   if (saves && exists(run.save) && is_checkpoint(run.save)) {
     throw UsageError(cat("--save ", run.save,
                          ": is a checkpoint; expected a folder in which checkpoints appear"));
   }
-  if (saves && exists(run.save)) start.lock.emplace(run.save);
-  find_weights(start);
+  if (leads && saves && exists(run.save)) start.lock.emplace(run.save);
+  find_weights(start, world);
   if (start.checkpoint && !run.finetune) resume(start, given);
   start.options.run.check_sizes(start.options.data.seq_length);
   if (!start.checkpoint || run.finetune) {
@@ -283,10 +320,10 @@ TrainingStart start_training(const TrainOptions& options, const Options& given) 
                                              .global_batch_size = run.global_batch_size,
                                              .seq_length = start.options.data.seq_length,
                                              .ramp = run.ramp},
-                                            1);
-  check_memory(start.options);
+                                            world.size());
+  check_memory(start.options, start.grid, world);
   take_sources(start);
-  if (saves) prepare_folder(start);
+  if (leads && saves) prepare_folder(start);
   fill_state(start);
   return start;
 }
