@@ -60,14 +60,18 @@ void bench_gemm(const mt::TrainOptions& options, mt::Pool& pool) {
 
 int run(const mt::TrainOptions& options, const mt::Options& given, const mt::RunContext& context) {
   const mt::StopSignals signals;
-  mt::TrainingStart start = mt::start_training(options, given);
-  const auto world = mt::make_single_communicator();
+  const mt::Communicator& world = *context.world;
+  const mt::ParallelOptions& parallel = options.parallel;
+  mt::check_placement(parallel.grid(world.size()), context.hosts, world.rank(),
+                      parallel.strict_placement);
+  mt::TrainingStart start = mt::start_training(options, given, world);
   mt::Pool pool(mt::cpu_device(context.cpu_set, context.threads));
   if (options.run.bench_gemm) {
-    bench_gemm(start.options, pool);
+    if (world.rank() == 0) bench_gemm(start.options, pool);
     return 0;
   }
-  mt::TrainingRun training(std::move(start), *world, pool, [&] { return signals.requested(); });
+  context.watch(parallel.hang_timeout);
+  mt::TrainingRun training(std::move(start), world, pool, [&] { return signals.requested(); });
   return training.run();
 }
 
@@ -87,7 +91,8 @@ int main(int argc, char** argv) try {
            "--metrics run.jsonl",
        .add_options = [&](mt::Options& table) { options.add_to(table); },
        .run = [&](const mt::Options& given,
-                  const mt::RunContext& context) { return run(options, given, context); }},
+                  const mt::RunContext& context) { return run(options, given, context); },
+       .ranks = mt::Ranks::kMany},
       argc, argv);
 } catch (...) {
   return mt::status_of_failure("mt-train");

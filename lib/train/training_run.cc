@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "ckpt/grid_content.h"
 #include "ckpt/parameters.h"
 
 namespace mt {
@@ -71,7 +72,7 @@ TrainingRun::TrainingRun(TrainingStart start, const Communicator& world, Pool& p
     if (group->size() > 1) ledgers_.emplace_back(group, group->ledger());
   }
   const RunOptions& run = start_.options.run;
-  if (run.save.empty()) log_warning("no --save: the trained weights will not be kept");
+  if (world.rank() == 0 && run.save.empty()) log_warning("no --save: the trained weights will not be kept");
   const bool leads = world.rank() == 0;
   // Sweeps what dead savers left.
   if (leads && !run.save.empty()) retain_checkpoints(run.save, 0);
@@ -115,8 +116,9 @@ void TrainingRun::load() {
   } else {
     std::vector<CheckpointReader::Request> requests;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      append_requests(*parameters[i], optimizer_.exp_avg(i), "exp_avg", requests);
-      append_requests(*parameters[i], optimizer_.exp_avg_sq(i), "exp_avg_sq", requests);
+      const std::int64_t row = optimizer_.slices()[i].begin;
+      append_row_requests(*parameters[i], optimizer_.exp_avg(i), row, "exp_avg", requests);
+      append_row_requests(*parameters[i], optimizer_.exp_avg_sq(i), row, "exp_avg_sq", requests);
     }
     reader.read(requests);
     optimizer_.set_steps(start_.state.optimizer_steps);
@@ -378,10 +380,13 @@ CheckpointContent TrainingRun::content() {
   content.iteration = start_.state.iteration;
   content.model = start_.options.model.to_json();
   content.training = start_.state.to_json();
-  content.weights = parameter_boxes(parameters);
+  const GridContent part(grid_.shape(), grid_.place(),
+                         start_.options.parallel.use_distributed_optimizer);
+  part.add_weights(parameters, content);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    append_boxes(*parameters[i], optimizer_.exp_avg(i), "exp_avg", content.optimizer);
-    append_boxes(*parameters[i], optimizer_.exp_avg_sq(i), "exp_avg_sq", content.optimizer);
+    const std::int64_t row = optimizer_.slices()[i].begin;
+    part.add_moment(*parameters[i], optimizer_.exp_avg(i), row, "exp_avg", content);
+    part.add_moment(*parameters[i], optimizer_.exp_avg_sq(i), row, "exp_avg_sq", content);
   }
   const TokenizerFiles& tokenizer = start_.data->shard().tokenizer_files();
   if (!tokenizer.empty()) {
@@ -448,7 +453,8 @@ void TrainingRun::note_save(const RunSaver::Outcome& outcome, Chance chance) {
 }
 
 std::string TrainingRun::left() {
-  if (saver_ != nullptr && saver_->in_flight()) {
+  // Where a rank fails alone, the others do not wait with it.
+  if (saver_ != nullptr && saver_->in_flight() && world_.size() == 1) {
     try {
       const RunSaver::Outcome outcome = saver_->wait();
       if (outcome.committed) saved_iteration_ = outcome.iteration;

@@ -34,11 +34,14 @@ struct GridCase {
 
   [[nodiscard]] std::vector<std::string> words() const {
     std::vector<std::string> words{
-        "--tensor-model-parallel-size", std::to_string(tensor()),
-        "--pipeline-model-parallel-size", std::to_string(pipeline()),
+        "--tensor-model-parallel-size",
+        std::to_string(tensor()),
+        "--pipeline-model-parallel-size",
+        std::to_string(pipeline()),
         "--recompute-granularity",
         std::array{"none", "selective", "full"}.at(static_cast<std::size_t>(value[kRecompute])),
-        "--reduction", tree() ? "tree" : "fast"};
+        "--reduction",
+        tree() ? "tree" : "fast"};
     if (value[kSchedule] == 1) words.insert(words.end(), {"--pipeline-schedule", "gpipe"});
     if (value[kSchedule] == 2) {
       words.insert(words.end(), {"--num-layers-per-virtual-pipeline-stage", "1"});
