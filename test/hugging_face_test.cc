@@ -151,7 +151,7 @@ TEST(HuggingFace, an_untied_head_is_a_tensor_of_its_own) {
 TEST(HuggingFace, a_copied_checkpoint_is_equal_tensor_by_tensor) {
   Place place;
   const std::string path = place.import(ForeignModel());
-  copy_checkpoint(path, place.scratch / "copy", *place.world, false);
+  copy_checkpoint(path, place.scratch / "copy", {});
   EXPECT_EQ(digests(place.scratch / "copy"), digests(path));
   const CheckpointReader copy(place.scratch / "copy");
   EXPECT_EQ(copy.file(kCarriedVocab), CheckpointReader(path).file(kCarriedVocab));
@@ -466,7 +466,7 @@ TEST(HuggingFace, a_copy_notices_a_digest_that_is_not_its_tensors) {
   const std::string path = place.import(ForeignModel());
   const std::string digest = to_hex(CheckpointReader(path).tensors().begin()->second.digest);
   edit_manifest(path, digest, std::string(32, '0'));
-  EXPECT_THROW(copy_checkpoint(path, place.scratch / "copy", *place.world, false), DataError);
+  EXPECT_THROW(copy_checkpoint(path, place.scratch / "copy", {}), DataError);
   EXPECT_FALSE(std::filesystem::exists(place.scratch / "copy"));
 }
 

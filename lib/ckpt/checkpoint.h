@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/commit.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/threads.h"
@@ -19,6 +20,8 @@
 #include "tensor/tensor.h"
 
 namespace mt {
+
+struct Manifest;
 
 // A dense row-major box of a global tensor.
 struct Box {
@@ -116,6 +119,9 @@ class CheckpointReader {
     void* out = nullptr;
   };
   void read(std::span<const Request> requests) const;
+  // Where everything lies, and a file of it, for those who read it in their own order.
+  [[nodiscard]] const Manifest& manifest() const;
+  [[nodiscard]] FileDescriptor open(const std::string& file) const;
   // Content of a carried file ("tokenizer/vocab.json"), verified; empty if there is none.
   [[nodiscard]] std::string file(const std::string& name) const;
   [[nodiscard]] const std::string& tokenizer_digest() const;

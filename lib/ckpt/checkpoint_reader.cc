@@ -174,11 +174,7 @@ void CheckpointReader::State::read_box(const std::string& name, const StoredBox&
     }
     hash = stream.digest();
   }
-  if (hash != box.hash) {
-    throw DataError(cat(path, ": tensor ", name, ": damaged: bytes ", box.byte_offset, " to ",
-                        box.byte_offset + box.bytes, ": expected hash ", to_hex(box.hash),
-                        ", found ", to_hex(hash)));
-  }
+  check_box(path, name, box, hash);
 }
 
 CheckpointReader::CheckpointReader(const std::string& directory)
@@ -200,6 +196,12 @@ const std::string& CheckpointReader::directory() const {
 }
 std::int64_t CheckpointReader::iteration() const {
   return state_->manifest.iteration;
+}
+const Manifest& CheckpointReader::manifest() const {
+  return state_->manifest;
+}
+FileDescriptor CheckpointReader::open(const std::string& file) const {
+  return state_->directory.open(file, state_->manifest.files.at(file).bytes);
 }
 const CheckpointLayout& CheckpointReader::layout() const {
   return state_->manifest.layout;

@@ -39,21 +39,12 @@ void GridContent::add_moment(const Parameter& parameter, const Tensor& values,
 
 void append_row_boxes(const Parameter& parameter, const Tensor& values, std::int64_t first_row,
                       const std::string& suffix, std::vector<Box>& out) {
-  const std::int64_t end_row = first_row + values.dim(0);
-  MT_ASSERT(0 <= first_row && end_row <= parameter.value.dim(0));
-  for (const Segment& segment : parameter.segments) {
-    const std::int64_t begin = std::max(first_row, segment.row);
-    const std::int64_t end = std::min(end_row, segment.row + segment.extent[0]);
-    if (begin >= end) continue;
-    Box box{suffix.empty() ? segment.name : segment.name + "." + suffix,
-            segment.global_shape,
-            segment.offset,
-            segment.extent,
-            values.dtype(),
-            values.rows(begin - first_row, end - first_row).data()};
-    box.offset[0] += begin - segment.row;
-    box.extent[0] = end - begin;
-    out.push_back(std::move(box));
+  const RowRange rows{.begin = first_row, .end = first_row + values.dim(0)};
+  MT_ASSERT(0 <= rows.begin && rows.end <= parameter.value.dim(0));
+  for (const Segment& segment : segments_of_rows(parameter, rows)) {
+    out.push_back({suffix.empty() ? segment.name : segment.name + "." + suffix,
+                   segment.global_shape, segment.offset, segment.extent, values.dtype(),
+                   segment_rows(values, segment).data()});
   }
 }
 

@@ -27,6 +27,10 @@ class PendingSave {
   // any thread. What it throws is kept for commit().
   void write(const CheckpointContent& content, int most_threads,
              const std::function<void()>& before = {}) noexcept;
+  // For a rank that writes its files by other means: where they go, and what is to be noted of
+  // them, the digests of their tensors included.
+  [[nodiscard]] const std::string& folder() const { return folder_; }
+  [[nodiscard]] Manifest& written() { return written_; }
   // Collective: if a rank's write() failed all throw that; else rank 0 adds what belongs to all
   // (index, tokenizer, manifest last), renames, and all throw what failed there.
   void commit(const CheckpointContent& content);

@@ -95,4 +95,12 @@ Digest128 hash_outside(int fd, const std::string& path, std::uint64_t bytes,
   return hash.digest();
 }
 
+void check_box(const std::string& path, const std::string& tensor, const StoredBox& box,
+               const Digest128& found) {
+  if (found == box.hash) return;
+  throw DataError(cat(path, ": tensor ", tensor, ": damaged: bytes ", box.byte_offset, " to ",
+                      box.byte_offset + box.bytes, ": expected hash ", to_hex(box.hash), ", found ",
+                      to_hex(found)));
+}
+
 }  // namespace mt

@@ -32,4 +32,8 @@ class OpenDirectory {
 [[nodiscard]] Digest128 hash_outside(int fd, const std::string& path, std::uint64_t bytes,
                                      const std::vector<const StoredBox*>& boxes);
 
+// Throws DataError naming file and tensor if the hash found is not the box's.
+void check_box(const std::string& path, const std::string& tensor, const StoredBox& box,
+               const Digest128& found);
+
 }  // namespace mt

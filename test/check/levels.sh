@@ -12,7 +12,7 @@ declare -A level=([base]=0 [kernels]=1 [text]=1 [tensor]=2 [io]=3 [comm]=3 [nn]=
 declare -A may=([base]="" [kernels]="base" [text]="base" [tensor]="base kernels" [io]="base tensor" [comm]="base tensor"
   [nn]="base tensor comm" [optim]="base tensor comm" [data]="base tensor io text" [ckpt]="base tensor io comm"
   [model]="base tensor comm nn" [train]="base tensor comm io text nn optim data ckpt model"
-  [infer]="base tensor comm nn model text" [convert]="base tensor comm io text ckpt nn model"
+  [infer]="base tensor comm nn model text" [convert]="base tensor comm io text ckpt nn optim model"
   [eval]="base tensor comm io text nn model data infer"
   [cmd]="base tensor io comm nn optim data ckpt model train infer convert eval text cmd")
 

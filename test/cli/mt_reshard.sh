@@ -67,6 +67,82 @@ else
 fi
 rm -r half half2 half3 half4 wide
 
+# Grids: the files of the layout, the same tensors, and back byte by byte from any working directory.
+expect 0 "$reshard" copy cut --tensor-model-parallel-size 2 --pipeline_model_parallel_size 2 --max-memory 64Mi
+[ "$(cd cut && echo *)" = "index.h5 manifest.json model-pp00-tp00.h5 model-pp00-tp01.h5 model-pp01-tp00.h5 model-pp01-tp01.h5" ] ||
+  fail "files of a grid: $(ls cut)"
+expect 0 "$reshard" --verify cut
+expect 0 "$reshard" --verify copy cut
+[ -z "$out" ] || fail "equal checkpoints: $out"
+expect 0 "$reshard" cut back && diff -rq copy back > diff.txt || fail "there and back: $(cat diff.txt)"
+refuses 2 "--tensor-model-parallel-size 3: the number of attention heads 4" "$reshard" copy x --tensor-model-parallel-size 3
+refuses 2 "--pipeline-model-parallel-size 3: the number of layers 4" "$reshard" copy x --pipeline-model-parallel-size 3
+refuses 2 "--tensor-model-parallel-size 0" "$reshard" copy x --tensor-model-parallel-size 0
+refuses 2 "--data-parallel-size 0" "$reshard" copy x --use-distributed-optimizer
+refuses 2 "--use-distributed-optimizer" "$reshard" copy x --data-parallel-size 2
+refuses 2 "--max-memory" "$reshard" copy x --max-memory 1M
+refuses 2 "second step" "$reshard" "$tiny" x --tensor-model-parallel-size 2
+whole() { # every tensor of an index.h5 is that of the one rank's file
+  python3 - "$1" copy/model-pp00-tp00.h5 << 'PY'
+import sys
+import h5py
+index, one = (h5py.File(f)["model"] for f in sys.argv[1:])
+names = []
+one.visititems(lambda name, o: names.append(name) if isinstance(o, h5py.Dataset) else None)
+assert len(names) == 68 and len(index) == len(one), len(names)
+for name in names:
+    assert (index[name][()] == one[name][()]).all(), name
+PY
+}
+mkdir elsewhere && cp -r cut elsewhere/moved
+if python3 -c 'import h5py' 2> stderr; then
+  whole elsewhere/moved/index.h5 || fail "h5py shows other numbers in the index of a grid"
+else
+  echo "h5py is not here: the index of a grid not read with it"
+fi
+if command -v h5dump > stdout; then
+  for file in copy/model-pp00-tp00.h5 elsewhere/moved/index.h5; do
+    h5dump -y -w 1 -d /model/layers.3.mlp.dense_4h_to_h.weight "$file" | awk '/DATA {/ { on = 1 } on { print } on && /}/ { exit }' > "dump-${file%%/*}"
+  done
+  [ "$(wc -w < dump-copy)" -gt 4096 ] && cmp -s dump-copy dump-elsewhere || fail "h5dump shows other numbers in the index"
+  rm dump-copy dump-elsewhere
+fi
+rm -r elsewhere back
+
+# What is in a checkpoint, and how two differ.
+expect 0 "$reshard" --list cut
+grep -q '^layout *tensor 2 x pipeline 2$' <<<"$out" || fail "--list: $out"
+[ "$(grep -cE '^(layers|embedding|final).* f32 .* \[[0-9, ]+\] .* [0-9a-f]{32}$' <<<"$out")" -eq 68 ] || fail "--list: lines: $out"
+expect 0 "$reshard" --list --json cut
+python3 -c 'import json, sys; c = json.load(sys.stdin); assert len(c["tensors"]) == 68 and c["layout"]["tensor"] == 2' <<<"$out" ||
+  fail "--list --json: $out"
+(set -o pipefail; "$reshard" --list --json cut | head -c 1; exit "${PIPESTATUS[0]}") > stdout 2> stderr
+status=$?
+[ $status -eq 141 ] || [ $status -eq 0 ] || fail "--list | head: status $status"
+[ ! -s stderr ] || fail "--list | head: $(cat stderr)"
+expect 0 "$reshard" --dtype fp16 cut sixteen --quiet
+expect 1 "$reshard" --verify copy sixteen
+[ "$out" = "tensor embedding.position_embeddings.weight: f32 [32, 32] and f16 [32, 32]" ] || fail "--verify: $out"
+expect 0 "$reshard" --dtype fp32 sixteen wide --quiet
+expect 1 "$reshard" --verify copy wide
+grep -qE '^tensor embedding.position_embeddings.weight: element \[0, [0-9]+\]: [-0-9.e]+ and [-0-9.e]+$' <<<"$out" || fail "--verify: $out"
+expect 1 "$reshard" --diff copy sixteen
+[ "$(sed 1d <<<"$out" | wc -l)" -eq 68 ] || fail "--diff: $out"
+sed 1d <<<"$out" | cut -f2 > norms
+sort -grc norms || fail "--diff is not sorted: $out"
+expect 0 "$reshard" --diff copy cut
+expect 1 "$reshard" --diff --json copy sixteen
+python3 -c 'import json, sys; assert len(json.load(sys.stdin)["tensors"]) == 68' <<<"$out" || fail "--diff --json: $out"
+refuses 2 "two checkpoints" "$reshard" --diff copy
+refuses 2 "one of --list" "$reshard" --list --verify copy
+refuses 2 "nothing is written" "$reshard" --list --force copy
+refuses 4 "nowhere" "$reshard" --verify nowhere
+cp -r cut damaged && printf 'x' | dd of=damaged/model-pp01-tp00.h5 bs=1 seek=9000 conv=notrunc status=none
+refuses 3 "model-pp01-tp00.h5" "$reshard" --verify damaged
+refuses 3 "model-pp01-tp00.h5" "$reshard" --verify cut damaged
+refuses 3 "model-pp01-tp00.h5" "$reshard" damaged x
+rm -r cut sixteen wide damaged norms
+
 # A tokenizer that is named goes with it.
 shakespeare=$source/test/data/hf/gpt-shakespeare
 expect 0 "$reshard" "$shakespeare" with

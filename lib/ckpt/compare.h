@@ -1,0 +1,48 @@
+// What a checkpoint holds, whether it is sound, and how two differ: in any layouts, in a few rows
+// of memory.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckpt/checkpoint.h"
+#include "ckpt/reshard.h"
+
+namespace mt {
+
+// Reads all of a checkpoint; every hash and digest is verified, the carried files too. Throws
+// DataError naming what is damaged.
+void verify_checkpoint(const CheckpointReader& reader, const BytesRead& told);
+
+// The root of the sum of squares of each tensor, by name; verified on the way. Sums are taken in
+// double in the order of the elements.
+[[nodiscard]] std::map<std::string, double> tensor_norms(const CheckpointReader& reader,
+                                                         const BytesRead& told);
+
+// Verifies both, and says the first thing, by name and then by element, in which their tensors
+// differ: one that the other lacks, another shape or type, or the first element with other bits.
+// Nothing if all bits are equal.
+[[nodiscard]] std::optional<std::string> first_difference(const CheckpointReader& a,
+                                                          const CheckpointReader& b,
+                                                          const BytesRead& told);
+
+// Of a tensor that both have in one shape, as numbers whatever their types.
+struct TensorDifference {
+  std::string name;
+  double norm = 0;         // of a - b
+  double norm_a = 0;       // of a
+  double largest = 0;      // |a - b| of one element
+  std::int64_t count = 0;  // elements with other values; bits, for equal types
+};
+struct Differences {
+  std::vector<std::string> only_a, only_b, other_shape;
+  std::vector<TensorDifference> tensors;  // the largest norm first; not numbers before all
+  [[nodiscard]] bool any() const;
+};
+[[nodiscard]] Differences differences(const CheckpointReader& a, const CheckpointReader& b,
+                                      const BytesRead& told);
+
+}  // namespace mt

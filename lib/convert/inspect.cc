@@ -1,0 +1,194 @@
+#include "convert/inspect.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <ostream>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "ckpt/checkpoint.h"
+#include "ckpt/compare.h"
+#include "ckpt/manifest.h"
+#include "convert/meter.h"
+
+namespace mt {
+namespace {
+
+CheckpointReader open(const std::string& path) {
+  const FoundCheckpoint found = find_checkpoint(path);
+  if (found.absent) throw EnvironmentError(cat(printable(path), ": there is no checkpoint"));
+  return CheckpointReader(found.directory);
+}
+
+std::uint64_t bytes_of(const CheckpointReader& reader) {
+  std::uint64_t bytes = 0;
+  for (const auto& [name, info] : reader.tensors()) {
+    bytes += checked_bytes(info.shape, info.dtype, name);
+  }
+  return bytes;
+}
+
+// A progress line for reading so much.
+struct Reading {
+  explicit Reading(std::uint64_t bytes) : meter("reading", bytes, {}) {}
+  Meter meter;
+  BytesRead told = [this](std::uint64_t bytes) { meter.add(bytes); };
+};
+
+Json layout_json(const CheckpointLayout& layout) {
+  return {{"tensor", layout.tensor},
+          {"pipeline", layout.pipeline},
+          {"data", layout.data},
+          {"distributed_optimizer", layout.distributed_optimizer}};
+}
+
+std::string layout_text(const CheckpointLayout& layout) {
+  return cat(
+      "tensor ", layout.tensor, " x pipeline ", layout.pipeline,
+      layout.distributed_optimizer ? cat(", optimizer cut over ", layout.data, " data ranks") : "");
+}
+
+void list_json(const CheckpointReader& reader, const std::map<std::string, double>& norms,
+               std::ostream& out) {
+  Json tensors = Json::object();
+  for (const auto& [name, info] : reader.tensors()) {
+    tensors[name] = {{"kind", info.optimizer ? "optimizer" : "model"},
+                     {"dtype", dtype_name(info.dtype)},
+                     {"shape", info.shape},
+                     {"norm", finite_or_null(norms.at(name))},
+                     {"digest", to_hex(info.digest)}};
+  }
+  out << json_line({{"directory", reader.directory()},
+                    {"iteration", reader.iteration()},
+                    {"layout", layout_json(reader.layout())},
+                    {"model", reader.model()},
+                    {"training", reader.training()},
+                    {"tokenizer_digest", reader.tokenizer_digest()},
+                    {"bytes", bytes_of(reader)},
+                    {"tensors", tensors}})
+      << '\n';
+}
+
+std::string digits(double value, int precision) {
+  TextStream out;
+  out << std::setprecision(precision) << value;
+  return out.str();
+}
+
+void list_text(const CheckpointReader& reader, const std::map<std::string, double>& norms,
+               std::ostream& out) {
+  out << "checkpoint  " << printable(reader.directory()) << '\n'
+      << "iteration   " << reader.iteration() << '\n'
+      << "layout      " << layout_text(reader.layout()) << '\n'
+      << "model       " << json_line(reader.model()) << '\n'
+      << "training    " << json_line(reader.training()) << '\n'
+      << "tokenizer   " << (reader.tokenizer_digest().empty() ? "none" : reader.tokenizer_digest())
+      << '\n'
+      << "tensors     " << reader.tensors().size() << ", "
+      << bytes_text(static_cast<double>(bytes_of(reader))) << "\n\n";
+  std::size_t name_width = 4, shape_width = 5;
+  for (const auto& [name, info] : reader.tensors()) {
+    name_width = std::max(name_width, name.size());
+    shape_width = std::max(shape_width, shape_text(info.shape).size());
+  }
+  const auto line = [&](const std::string& name, const std::string& type, const std::string& shape,
+                        const std::string& norm, const std::string& digest) {
+    out << std::left << std::setw(static_cast<int>(name_width)) << name << "  " << std::setw(5)
+        << type << "  " << std::setw(static_cast<int>(shape_width)) << shape << "  "
+        << std::setw(12) << norm << "  " << digest << '\n';
+  };
+  line("name", "type", "shape", "norm", "digest");
+  for (const auto& [name, info] : reader.tensors()) {
+    line(name, dtype_name(info.dtype), shape_text(info.shape), digits(norms.at(name), 6),
+         to_hex(info.digest));
+  }
+}
+
+Json to_json(const TensorDifference& each) {
+  return {{"name", each.name},
+          {"norm", finite_or_null(each.norm)},
+          {"norm_a", finite_or_null(each.norm_a)},
+          {"largest", finite_or_null(each.largest)},
+          {"elements", each.count}};
+}
+
+void diff_text(const Differences& found, const std::string& a, const std::string& b,
+               std::ostream& out) {
+  const auto list = [&](const std::vector<std::string>& names, const std::string& what) {
+    for (const std::string& name : names) out << name << "\t" << what << '\n';
+  };
+  list(found.only_a, "only in " + printable(a));
+  list(found.only_b, "only in " + printable(b));
+  list(found.other_shape, "another shape");
+  out << "name\tnorm of the difference\tnorm\tlargest\telements\n";
+  for (const TensorDifference& each : found.tensors) {
+    out << each.name << '\t' << digits(each.norm, 6) << '\t' << digits(each.norm_a, 6) << '\t'
+        << digits(each.largest, 6) << '\t' << each.count << '\n';
+  }
+}
+
+}  // namespace
+
+int list_checkpoint(const std::string& path, bool json, std::ostream& out) {
+  const CheckpointReader reader = open(path);
+  std::map<std::string, double> norms;
+  {
+    Reading reading(bytes_of(reader));
+    norms = tensor_norms(reader, reading.told);
+  }
+  if (json) {
+    list_json(reader, norms, out);
+  } else {
+    list_text(reader, norms, out);
+  }
+  return 0;
+}
+
+int verify_one(const std::string& path) {
+  const CheckpointReader reader = open(path);
+  Reading reading(bytes_of(reader));
+  verify_checkpoint(reader, reading.told);
+  log_info(cat(printable(reader.directory()), ": sound: ", reader.tensors().size(), " tensors, ",
+               bytes_text(static_cast<double>(reading.meter.done()))));
+  return 0;
+}
+
+int verify_two(const std::string& a, const std::string& b, std::ostream& out) {
+  const CheckpointReader left = open(a), right = open(b);
+  Reading reading(bytes_of(left) + bytes_of(right));
+  const auto difference = first_difference(left, right, reading.told);
+  if (difference) {
+    out << *difference << '\n';
+    return static_cast<int>(ExitStatus::kDifference);
+  }
+  log_info(cat(printable(left.directory()), " and ", printable(right.directory()),
+               ": equal: ", left.tensors().size(), " tensors, ",
+               bytes_text(static_cast<double>(bytes_of(left)))));
+  return 0;
+}
+
+int diff_checkpoints(const std::string& a, const std::string& b, bool json, std::ostream& out) {
+  const CheckpointReader left = open(a), right = open(b);
+  Differences found;
+  {
+    Reading reading(bytes_of(left) + bytes_of(right));
+    found = differences(left, right, reading.told);
+  }
+  if (json) {
+    Json tensors = Json::array();
+    for (const TensorDifference& each : found.tensors) tensors.push_back(to_json(each));
+    out << json_line({{"only_a", found.only_a},
+                      {"only_b", found.only_b},
+                      {"other_shape", found.other_shape},
+                      {"tensors", tensors}})
+        << '\n';
+  } else {
+    diff_text(found, left.directory(), right.directory(), out);
+  }
+  return found.any() ? static_cast<int>(ExitStatus::kDifference) : 0;
+}
+
+}  // namespace mt
