@@ -43,10 +43,24 @@ void make_parent(const std::string& directory) {
   }
 }
 
-// Writes a file of boxes from memory, and sums their digests.
-void write_boxes(const std::string& folder, const std::string& name, std::int64_t iteration,
-                 const std::vector<Box>& boxes, bool optimizer, int most_threads,
-                 Manifest& manifest) {
+// A file of boxes that is written but not yet on the disk, and the digests of its boxes.
+struct WrittenBoxes {
+  std::unique_ptr<BoxFile> file;
+  std::vector<std::pair<std::string, Digest128>> digests;  // by tensor
+
+  // Waits for the disk.
+  void finish(Manifest& manifest) {
+    file->finish(manifest);
+    for (const auto& [name, digest] : digests) {
+      Digest128& sum = manifest.tensors.at(name).digest;
+      sum = sum + digest;
+    }
+  }
+};
+
+// Writes a file of boxes from memory.
+WrittenBoxes write_boxes(const std::string& folder, const std::string& name, std::int64_t iteration,
+                         const std::vector<Box>& boxes, bool optimizer, int most_threads) {
   std::vector<BoxPlace> places;
   std::map<std::pair<std::string, Shape>, const Box*> sources;
   for (const Box& box : boxes) {
@@ -54,7 +68,8 @@ void write_boxes(const std::string& folder, const std::string& name, std::int64_
     sources[{box.name, box.offset}] = &box;
   }
   MT_ASSERT(sources.size() == boxes.size());
-  BoxFile file(folder, name, iteration, std::move(places));
+  WrittenBoxes written{std::make_unique<BoxFile>(folder, name, iteration, std::move(places)), {}};
+  BoxFile& file = *written.file;
   struct Part {
     std::size_t index = 0;
     const Box* box = nullptr;
@@ -81,11 +96,8 @@ void write_boxes(const std::string& folder, const std::string& name, std::int64_
     }
     part.digest = digest.digest();
   });
-  file.finish(manifest);
-  for (const Part& part : parts) {
-    Digest128& sum = manifest.tensors.at(part.box->name).digest;
-    sum = sum + part.digest;
-  }
+  for (const Part& part : parts) written.digests.emplace_back(part.box->name, part.digest);
+  return written;
 }
 
 void write_file(const std::string& folder, const std::string& name, const std::string& content,
@@ -190,14 +202,17 @@ PendingSave::PendingSave(const std::string& directory, const Communicator& world
 PendingSave::~PendingSave() = default;
 
 void PendingSave::write_files(const CheckpointContent& content, int most_threads) {
+  // No file waits for the disk before all are written.
+  std::vector<WrittenBoxes> files;
   if (!content.weights.empty()) {
-    write_boxes(folder_, model_file_name(content.place), content.iteration, content.weights, false,
-                most_threads, written_);
+    files.push_back(write_boxes(folder_, model_file_name(content.place), content.iteration,
+                                content.weights, false, most_threads));
   }
   if (!content.optimizer.empty()) {
-    write_boxes(folder_, optimizer_file_name(content.place), content.iteration, content.optimizer,
-                true, most_threads, written_);
+    files.push_back(write_boxes(folder_, optimizer_file_name(content.place), content.iteration,
+                                content.optimizer, true, most_threads));
   }
+  for (WrittenBoxes& file : files) file.finish(written_);
 }
 
 void PendingSave::write(const CheckpointContent& content, int most_threads,
