@@ -16,11 +16,13 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cmd/run_main.h"
-#include "comm/communicator.h"
+#include "comm/grid.h"
 #include "convert/load_model.h"
 #include "eval/perplexity.h"
 #include "eval/report.h"
 #include "eval/scores.h"
+#include "model/grid_inference.h"
+#include "model/inference_grid.h"
 
 namespace {
 
@@ -30,6 +32,7 @@ struct EvalOptions {
   bool json = false, force = false, refuse_truncation = false;
   mt::EvalSettings settings;
   mt::TokenizerOptions tokenizer;
+  mt::InferenceGridOptions ranks;
 
   void add_to(mt::Options& options) {
     options.section("Model");
@@ -53,6 +56,7 @@ struct EvalOptions {
                 "instead of texts: score continuations of contexts, JSON lines (- is stdin)");
     options.add("refuse-truncation", &refuse_truncation,
                 "refuse a context too long for the model in place of cutting its left");
+    ranks.add_to(options);
     options.section("Output");
     options.add("json", &json,
                 "report one JSON object a line, with --scores also the totals at the end");
@@ -166,6 +170,12 @@ mt::ModelLabel label_of(const EvalOptions& options, const mt::LoadedModel& model
           .precision = options.precision};
 }
 
+// A model that is loaded, as it is asked.
+struct Subject {
+  const mt::LoadedModel& loaded;
+  mt::InferenceModel& model;
+};
+
 // Prints results as they come.
 class Reporter {
  public:
@@ -208,8 +218,9 @@ class Reporter {
   std::int64_t results_ = 0;
 };
 
-void evaluate_text(const EvalOptions& options, const mt::LoadedModel& model, std::size_t load,
+void evaluate_text(const EvalOptions& options, const Subject& subject, std::size_t load,
                    std::size_t data, Reporter& reporter) {
+  const mt::LoadedModel& model = subject.loaded;
   mt::EvalSettings settings = options.settings;
   settings.check(model.config.max_position_embeddings);
   const auto source = open_source(options.valid_data[data], model);
@@ -221,20 +232,21 @@ void evaluate_text(const EvalOptions& options, const mt::LoadedModel& model, std
       lines->add(position, id, nll);
     };
   }
-  const mt::Perplexity result = mt::evaluate_perplexity(*model.stage, *source, settings, sink);
+  const mt::Perplexity result = mt::evaluate_perplexity(subject.model, *source, settings, sink);
   if (lines) lines->close();
   reporter.add(load, data, model, source->name(), settings, result);
 }
 
-void score_lines(const EvalOptions& options, const mt::LoadedModel& model, const std::string& data,
+void score_lines(const EvalOptions& options, const Subject& subject, const std::string& data,
                  Reporter& reporter) {
+  const mt::LoadedModel& model = subject.loaded;
   mt::EvalSettings settings{.micro_batch_size = options.settings.micro_batch_size};
   settings.check(model.config.max_position_embeddings);
   const mt::ScoreSettings scoring{
       .rows = settings.micro_batch_size * settings.seq_length,
       .long_context = options.refuse_truncation ? mt::LongContext::kRefuse : mt::LongContext::kCut};
   const mt::ScoreTotals totals =
-      mt::evaluate_scores(*model.stage, tokenizer_of(model), data, scoring,
+      mt::evaluate_scores(subject.model, tokenizer_of(model), data, scoring,
                           [](const mt::ScoreItem& item, const mt::EncodedScore& encoded,
                              const std::vector<mt::OptionScore>& scores) {
                             print(mt::score_json(item, encoded, scores) + "\n");
@@ -242,25 +254,33 @@ void score_lines(const EvalOptions& options, const mt::LoadedModel& model, const
   reporter.add(model, data, totals);
 }
 
+void evaluate_all(const EvalOptions& options, const Subject& subject, std::size_t load,
+                  Reporter& reporter) {
+  for (std::size_t data = 0; data < options.data().size(); ++data) {
+    if (options.scores.empty()) {
+      evaluate_text(options, subject, load, data, reporter);
+    } else {
+      score_lines(options, subject, options.scores[data], reporter);
+    }
+  }
+}
+
 int run(EvalOptions& options, const mt::Options& table, const mt::RunContext& context) {
   options.check(table);
   const mt::DType weights = mt::inference_precision(options.precision);
-  const auto world = mt::make_single_communicator();
+  const mt::ProcessGrid grid(*context.world, options.ranks.grid(context.world->size()));
   mt::Pool pool(mt::cpu_device(context.cpu_set, context.threads));
   Reporter reporter(options);
   for (std::size_t load = 0; load < options.load.size(); ++load) {
     const std::string& path = options.load[load];
     try {
-      const mt::LoadedModel model = mt::load_model(path, options.tokenizer, *world, pool, weights);
-      for (std::size_t data = 0; data < options.data().size(); ++data) {
-        if (options.scores.empty()) {
-          evaluate_text(options, model, load, data, reporter);
-        } else {
-          score_lines(options, model, options.scores[data], reporter);
-        }
-      }
+      const mt::LoadedModel model =
+          mt::load_model(path, options.tokenizer, grid, pool, weights, options.ranks.layout());
+      mt::run_inference(grid, *model.stage, pool, [&](mt::InferenceModel& asked) {
+        evaluate_all(options, {model, asked}, load, reporter);
+      });
     } catch (const mt::UsageError& error) {
-      if (reporter.results() == 0) throw;
+      if (load == 0 && reporter.results() == 0) throw;
       // Results are out: this is a model that does not go with the options, no wrong use.
       throw mt::DataError(mt::cat("--load ", mt::printable(path), ": ", error.what()));
     }
@@ -280,10 +300,12 @@ int main(int argc, char** argv) try {
            "Reports the perplexity of texts or token shards under models, per token, per word "
            "(what white space separates) and per byte, with the counts of each, the window and "
            "the stride; with --scores the likelihood of given continuations of contexts. "
-           "Example: mt-eval --load run --valid-data text.txt --overlapping-eval 32",
+           "Example: mt-eval --load run --valid-data text.txt --overlapping-eval 32. A model is "
+           "cut over the ranks of a launcher: mpirun -n 2 mt-eval --tensor-model-parallel-size 2",
        .add_options = [&](mt::Options& table) { options.add_to(table); },
        .run = [&](const mt::Options& table,
-                  const mt::RunContext& context) { return run(options, table, context); }},
+                  const mt::RunContext& context) { return run(options, table, context); },
+       .ranks = mt::Ranks::kMany},
       argc, argv);
 } catch (...) {
   return mt::status_of_failure("mt-eval");

@@ -13,10 +13,12 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cmd/run_main.h"
-#include "comm/communicator.h"
+#include "comm/grid.h"
 #include "convert/load_model.h"
 #include "infer/generate.h"
 #include "io/line_reader.h"
+#include "model/grid_inference.h"
+#include "model/inference_grid.h"
 
 namespace {
 
@@ -29,6 +31,7 @@ struct GenerateOptions {
   std::int64_t micro_batch_size = 8;
   mt::RequestOptions request;
   mt::TokenizerOptions tokenizer;
+  mt::InferenceGridOptions ranks;
 
   void add_to(mt::Options& options) {
     options.section("Model");
@@ -52,6 +55,7 @@ struct GenerateOptions {
                 "let the context slide over texts that are longer than the model's positions");
     options.add("micro-batch-size", &micro_batch_size, "N",
                 "texts made at once; none depends on it");
+    ranks.add_to(options);
   }
 
   void check(const mt::Options& table) const {
@@ -213,13 +217,9 @@ mt::Generator::Sink json_sink() {
           .end = [](const mt::Continuation& text) { put(mt::json_line(json_of(text)) + "\n"); }};
 }
 
-int run(const GenerateOptions& options, const mt::Options& table, const mt::RunContext& context) {
-  options.check(table);
-  const mt::DType precision = mt::inference_precision(options.precision);
-  const auto world = mt::make_single_communicator();
-  mt::Pool pool(mt::cpu_device(context.cpu_set, context.threads));
-  const mt::LoadedModel model =
-      mt::load_model(options.load, options.tokenizer, *world, pool, precision);
+// All prompts through a model: what rank 0 does.
+void generate(const GenerateOptions& options, const mt::LoadedModel& model,
+              mt::InferenceModel& asked) {
   if (model.tokenizer == nullptr) {
     throw mt::UsageError(mt::cat(model.directory, " carries no tokenizer: name one with ",
                                  "--vocab-file and --merge-file"));
@@ -227,16 +227,26 @@ int run(const GenerateOptions& options, const mt::Options& table, const mt::RunC
   Prompts prompts(options, *model.tokenizer, model.config);
   const auto extent = prompts.extent();
   mt::Generator generator(
-      *model.stage,
-      {.slots =
-           extent ? std::min(extent->texts, options.micro_batch_size) : options.micro_batch_size,
-       .capacity = extent ? extent->positions : 0,
-       .sliding = options.sliding,
-       .log_probabilities = options.json,
-       .end_token = model.tokenizer->end_of_document(),
-       .allowed = model.tokenizer->vocab_size(),
-       .decode = [&](std::int32_t token) { return model.tokenizer->decode(&token, 1); }});
+      asked, {.slots = extent ? std::min(extent->texts, options.micro_batch_size)
+                              : options.micro_batch_size,
+              .capacity = extent ? extent->positions : 0,
+              .sliding = options.sliding,
+              .log_probabilities = options.json,
+              .end_token = model.tokenizer->end_of_document(),
+              .allowed = model.tokenizer->vocab_size(),
+              .decode = [&](std::int32_t token) { return model.tokenizer->decode(&token, 1); }});
   generator.run([&] { return prompts.next(); }, options.json ? json_sink() : text_sink());
+}
+
+int run(const GenerateOptions& options, const mt::Options& table, const mt::RunContext& context) {
+  options.check(table);
+  const mt::DType precision = mt::inference_precision(options.precision);
+  const mt::ProcessGrid grid(*context.world, options.ranks.grid(context.world->size()));
+  mt::Pool pool(mt::cpu_device(context.cpu_set, context.threads));
+  const mt::LoadedModel model = mt::load_model(options.load, options.tokenizer, grid, pool,
+                                               precision, options.ranks.layout());
+  mt::run_inference(grid, *model.stage, pool,
+                    [&](mt::InferenceModel& asked) { generate(options, model, asked); });
   return 0;
 }
 
@@ -252,10 +262,12 @@ int main(int argc, char** argv) try {
            "stdout, or JSON lines. A text ends at the model's end-of-text token, a --stop text or "
            "after --num-tokens-to-generate. Tokens are drawn from the model's distribution unless "
            "--greedy is given; the same --seed gives the same text. "
-           "Example: mt-generate --load run --top-p 0.9 --prompt 'ROMEO:'",
+           "Example: mt-generate --load run --top-p 0.9 --prompt 'ROMEO:'. A model is cut over the "
+           "ranks of a launcher: mpirun -n 2 mt-generate --tensor-model-parallel-size 2",
        .add_options = [&](mt::Options& table) { options.add_to(table); },
-       .run = [&](const mt::Options& table,
-                  const mt::RunContext& context) { return run(options, table, context); }},
+       .run = [&options](const mt::Options& given,
+                         const mt::RunContext& start) { return run(options, given, start); },
+       .ranks = mt::Ranks::kMany},
       argc, argv);
 } catch (...) {
   return mt::status_of_failure("mt-generate");

@@ -21,12 +21,12 @@ inline Request request(std::vector<std::int32_t> context, std::int64_t tokens,
 }
 
 // Token i is the letter 'A' + i.
-inline std::vector<Continuation> continuations(GptStage& stage,
+inline std::vector<Continuation> continuations(InferenceModel& model,
                                                const std::vector<Request>& requests,
                                                GeneratorSettings settings = {}) {
   settings.decode = [](std::int32_t token) { return std::string{static_cast<char>('A' + token)}; };
   settings.log_probabilities = true;
-  Generator generator(stage, settings);
+  Generator generator(model, settings);
   std::vector<Continuation> out;
   std::string streamed;
   std::size_t at = 0;
@@ -49,6 +49,13 @@ inline std::vector<Continuation> continuations(GptStage& stage,
                              out.push_back(text);
                            }});
   return out;
+}
+
+inline std::vector<Continuation> continuations(GptStage& stage,
+                                               const std::vector<Request>& requests,
+                                               GeneratorSettings settings = {}) {
+  WholeModel whole(stage);
+  return continuations(whole, requests, std::move(settings));
 }
 
 }  // namespace mt::testing

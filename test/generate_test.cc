@@ -23,9 +23,9 @@ std::string letter(std::int32_t token) {
   return {static_cast<char>('A' + token)};
 }
 
-std::vector<std::int32_t> greedy(GptStage& stage, const std::vector<std::int32_t>& context,
+std::vector<std::int32_t> greedy(InferenceModel& model, const std::vector<std::int32_t>& context,
                                  std::int64_t tokens, GeneratorSettings settings = {}) {
-  return continuations(stage, {request(context, tokens)}, std::move(settings)).at(0).tokens;
+  return continuations(model, {request(context, tokens)}, std::move(settings)).at(0).tokens;
 }
 
 // The same without a cache: the whole window through the model for each token.
@@ -51,17 +51,17 @@ TEST(Generate, cached_tokens_are_those_of_whole_forward_passes) {
   for (const std::vector<std::int32_t>& prompt :
        {std::vector<std::int32_t>{5}, {1, 2, 3}, {30, 0, 30, 0, 7, 7, 7}}) {
     const int room = 16 - static_cast<int>(prompt.size()) + 1;
-    EXPECT_EQ(greedy(model.stage, prompt, room), without_cache(model.stage, prompt, room));
+    EXPECT_EQ(greedy(model.whole, prompt, room), without_cache(model.stage, prompt, room));
   }
 }
 
 // G10, G12.
 TEST(Generate, counts_are_exact_and_a_second_prompt_owes_nothing_to_the_first) {
   SmallGpt model;
-  const auto most = greedy(model.stage, {4, 9}, 15);
+  const auto most = greedy(model.whole, {4, 9}, 15);
   ASSERT_EQ(most.size(), 15U);
   for (const std::int64_t n : {0, 1, 2, 14}) {
-    const auto found = continuations(model.stage, {request({8, 8, 8}, 3), request({4, 9}, n)});
+    const auto found = continuations(model.whole, {request({8, 8, 8}, 3), request({4, 9}, n)});
     EXPECT_EQ(found.at(1).tokens, std::vector<std::int32_t>(most.begin(), most.begin() + n));
     EXPECT_EQ(found.at(1).finish, Finish::kLength);
   }
@@ -70,59 +70,59 @@ TEST(Generate, counts_are_exact_and_a_second_prompt_owes_nothing_to_the_first) {
 // G09: nothing after the end in its text, and the batch goes on for the others.
 TEST(Generate, stops_before_the_end_token) {
   SmallGpt model;
-  const auto free = greedy(model.stage, {4, 9}, 15);
+  const auto free = greedy(model.whole, {4, 9}, 15);
   const std::int32_t stop = free.at(6);
   const auto at = std::find(free.begin(), free.end(), stop);
   const auto found =
-      continuations(model.stage, {request({4, 9}, 15), request({1}, 9), request({4, 9}, 2)},
+      continuations(model.whole, {request({4, 9}, 15), request({1}, 9), request({4, 9}, 2)},
                     {.slots = 2, .end_token = stop});
   EXPECT_EQ(found.at(0).tokens, std::vector<std::int32_t>(free.begin(), at));
   EXPECT_EQ(found.at(0).finish, Finish::kEndOfText);
-  EXPECT_EQ(found.at(1).tokens, greedy(model.stage, {1}, 9, {.end_token = stop}));
+  EXPECT_EQ(found.at(1).tokens, greedy(model.whole, {1}, 9, {.end_token = stop}));
 }
 
 TEST(Generate, a_stop_text_ends_it_across_tokens) {
   SmallGpt model;
-  const Continuation free = continuations(model.stage, {request({4, 9}, 15)}).at(0);
+  const Continuation free = continuations(model.whole, {request({4, 9}, 15)}).at(0);
   ASSERT_EQ(free.text.size(), 15U);
   Request asked = request({4, 9}, 15);
   asked.options.stop = {"zz", free.text.substr(6, 3)};
   const std::size_t at = free.text.find(free.text.substr(6, 3));
-  const Continuation found = continuations(model.stage, {asked}).at(0);
+  const Continuation found = continuations(model.whole, {asked}).at(0);
   EXPECT_EQ(found.text, free.text.substr(0, at));
   EXPECT_EQ(found.finish, Finish::kStop);
   EXPECT_EQ(found.tokens.size(), at + 3);
   // What was held back comes at the end if it did not become a stop.
   asked.options.stop = {free.text.substr(12) + "\n"};
-  EXPECT_EQ(continuations(model.stage, {asked}).at(0).text, free.text);
+  EXPECT_EQ(continuations(model.whole, {asked}).at(0).text, free.text);
 }
 
 TEST(Generate, equal_logits_give_the_lowest_id) {
   SmallGpt model;
   model.set_all(0.0F);
-  EXPECT_EQ(greedy(model.stage, {9}, 4), std::vector<std::int32_t>(4, 0));
+  EXPECT_EQ(greedy(model.whole, {9}, 4), std::vector<std::int32_t>(4, 0));
 }
 
 // G01: neither chosen nor in the sum of the log-probabilities.
 TEST(Generate, a_row_beyond_the_tokenizer_is_never_chosen) {
   SmallGpt model;
   std::int32_t largest = 0;
-  for (const std::int32_t token : greedy(model.stage, {4}, 16)) largest = std::max(largest, token);
+  for (const std::int32_t token : greedy(model.whole, {4}, 16)) largest = std::max(largest, token);
   ASSERT_GT(largest, 0);
   const SamplingOptions hot{.temperature = 5};
   for (const SamplingOptions& sampling : {SamplingOptions{.greedy = true}, hot}) {
     for (const Continuation& text :
-         continuations(model.stage, {request({4}, 16, sampling)}, {.allowed = largest})) {
+         continuations(model.whole, {request({4}, 16, sampling)}, {.allowed = largest})) {
       for (const std::int32_t token : text.tokens) EXPECT_LT(token, largest);
     }
   }
-  const Continuation only = continuations(model.stage, {request({4}, 9)}, {.allowed = 1}).at(0);
+  const Continuation only = continuations(model.whole, {request({4}, 9)}, {.allowed = 1}).at(0);
   EXPECT_EQ(only.log_probabilities, std::vector<double>(9, 0.0));
 }
 
-std::string refused(GptStage& stage, const Request& asked, bool* begun) {
+std::string refused(InferenceModel& model, const Request& asked, bool* begun) {
   try {
-    *begun = !continuations(stage, {asked}).at(0).tokens.empty();
+    *begun = !continuations(model, {asked}).at(0).tokens.empty();
   } catch (const UsageError& error) {
     return error.what();
   }
@@ -131,24 +131,24 @@ std::string refused(GptStage& stage, const Request& asked, bool* begun) {
 
 TEST(Generate, positions_are_checked_with_the_arithmetic) {
   SmallGpt model;
-  EXPECT_EQ(greedy(model.stage, {1, 2, 3}, 14).size(), 14U);
+  EXPECT_EQ(greedy(model.whole, {1, 2, 3}, 14).size(), 14U);
   bool begun = false;
-  const std::string message = refused(model.stage, request({1, 2, 3}, 15), &begun);
+  const std::string message = refused(model.whole, request({1, 2, 3}, 15), &begun);
   for (const char* part : {"--num-tokens-to-generate 15", "3 tokens", "14", "16"}) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
   }
   const std::int64_t huge = std::numeric_limits<std::int64_t>::max();
-  EXPECT_NE(refused(model.stage, request({1}, huge), &begun), "");
-  EXPECT_NE(refused(model.stage, request(std::vector<std::int32_t>(17, 1), 0), &begun), "");
+  EXPECT_NE(refused(model.whole, request({1}, huge), &begun), "");
+  EXPECT_NE(refused(model.whole, request(std::vector<std::int32_t>(17, 1), 0), &begun), "");
   EXPECT_FALSE(begun);
-  EXPECT_EQ(refused(model.stage, request(std::vector<std::int32_t>(16, 1), 1), &begun), "");
+  EXPECT_EQ(refused(model.whole, request(std::vector<std::int32_t>(16, 1), 1), &begun), "");
   EXPECT_TRUE(begun);
 }
 
 TEST(Generate, a_prompt_that_fails_comes_after_all_before_it) {
   SmallGpt model;
   for (const std::int64_t slots : {1, 3}) {
-    Generator generator(model.stage, {.slots = slots, .decode = letter});
+    Generator generator(model.whole, {.slots = slots, .decode = letter});
     int given = 0, ended = 0;
     const auto next = [&]() -> std::optional<Request> {
       if (given == 5) throw DataError("line 6");
@@ -166,7 +166,7 @@ TEST(Generate, a_logit_that_is_not_finite_is_an_error) {
   SmallGpt model;
   model.embedding()[12 * 20 + 3] = NAN;
   try {
-    static_cast<void>(greedy(model.stage, {1}, 2));
+    static_cast<void>(greedy(model.whole, {1}, 2));
     FAIL() << "went on";
   } catch (const NumericError& error) {
     EXPECT_NE(std::string(error.what()).find("token 20"), std::string::npos) << error.what();
@@ -208,13 +208,13 @@ void expect_equal(const std::vector<Continuation>& found,
 TEST(Generate, ragged_batches_of_any_size_give_the_texts_of_one_by_one) {
   SmallGpt model;
   const auto requests = mixed_requests(6);
-  const auto one = continuations(model.stage, requests, {.slots = 1, .end_token = 3});
+  const auto one = continuations(model.whole, requests, {.slots = 1, .end_token = 3});
   std::size_t texts = 0;
   for (const Request& asked : requests)
     texts += static_cast<std::size_t>(asked.options.num_samples);
   ASSERT_EQ(one.size(), texts);
   for (const std::int64_t slots : {2, 3, 8, 100}) {
-    expect_equal(continuations(model.stage, requests, {.slots = slots, .end_token = 3}), one);
+    expect_equal(continuations(model.whole, requests, {.slots = slots, .end_token = 3}), one);
   }
 }
 
@@ -222,7 +222,7 @@ TEST(Generate, samples_differ_and_do_not_know_the_line) {
   SmallGpt model;
   Request asked = request({5, 6}, 12, {});
   asked.options.num_samples = 3;
-  const auto found = continuations(model.stage, {request({1}, 2), asked, asked}, {.slots = 4});
+  const auto found = continuations(model.whole, {request({1}, 2), asked, asked}, {.slots = 4});
   ASSERT_EQ(found.size(), 7U);
   EXPECT_NE(found[1].tokens, found[2].tokens);
   EXPECT_NE(found[2].tokens, found[3].tokens);
@@ -243,14 +243,14 @@ TEST(Generate, a_sliding_text_is_that_of_whole_windows_in_any_batch) {
   for (const std::int64_t positions : {1, 2, 5, 16}) {
     SmallGpt model(31, positions);
     const GeneratorSettings sliding{.slots = 1, .sliding = true};
-    EXPECT_EQ(greedy(model.stage, {1, 2, 3}, 45, sliding),
+    EXPECT_EQ(greedy(model.whole, {1, 2, 3}, 45, sliding),
               without_cache(model.stage, {1, 2, 3}, 45));
     const std::vector<std::int32_t> longer(21, 4);
-    EXPECT_EQ(greedy(model.stage, longer, 9, sliding), without_cache(model.stage, longer, 9));
+    EXPECT_EQ(greedy(model.whole, longer, 9, sliding), without_cache(model.stage, longer, 9));
     const auto requests = mixed_requests(50);
-    const auto one = continuations(model.stage, requests, sliding);
+    const auto one = continuations(model.whole, requests, sliding);
     for (const std::int64_t slots : {2, 7}) {
-      expect_equal(continuations(model.stage, requests, {.slots = slots, .sliding = true}), one);
+      expect_equal(continuations(model.whole, requests, {.slots = slots, .sliding = true}), one);
     }
   }
 }
@@ -258,7 +258,7 @@ TEST(Generate, a_sliding_text_is_that_of_whole_windows_in_any_batch) {
 // A text in front that takes long does not let the others pile up without end.
 TEST(Generate, reads_the_input_no_further_than_it_can_hold) {
   SmallGpt model;
-  Generator generator(model.stage, {.slots = 2, .sliding = true, .decode = letter});
+  Generator generator(model.whole, {.slots = 2, .sliding = true, .decode = letter});
   int given = 0, ended = 0, most = 0;
   const auto next = [&]() -> std::optional<Request> {
     if (given == 1000) return std::nullopt;

@@ -30,6 +30,7 @@ using testing::spill;
 struct Place {
   Scratch scratch;
   std::unique_ptr<Communicator> world = make_single_communicator();
+  ProcessGrid grid{*world, {}};
   Pool pool{cpu_device("", 1)};
 
   std::string import(const std::string& source, const std::string& name = "out") {
@@ -40,7 +41,7 @@ struct Place {
     model.write(scratch / (name + ".hf"));
     return import(scratch / (name + ".hf"), name);
   }
-  LoadedModel load(const std::string& path) { return load_model(path, {}, *world, pool); }
+  LoadedModel load(const std::string& path) { return load_model(path, {}, grid, pool); }
 };
 
 // name -> digest of every tensor.
@@ -454,7 +455,7 @@ TEST(LoadModel, sizes_that_its_tensors_do_not_fill_allocate_nothing) {
   const std::string path = place.import(ForeignModel());
   edit_manifest(path, "\"num_layers\":2", "\"num_layers\":65535");
   try {
-    static_cast<void>(load_model(path, {}, *place.world, place.pool));
+    static_cast<void>(load_model(path, {}, place.grid, place.pool));
     FAIL() << "65535 layers were taken";
   } catch (const DataError& error) {
     EXPECT_NE(std::string(error.what()).find("hold only"), std::string::npos) << error.what();
@@ -477,8 +478,7 @@ TEST(LoadModel, a_given_tokenizer_must_be_the_one_that_travelled) {
   spill(place.scratch / "vocab.json", " \n" + same.vocab);  // other bytes, same tokens
   spill(place.scratch / "merges.txt", same.merges);
   const TokenizerOptions options{place.scratch / "vocab.json", place.scratch / "merges.txt"};
-  EXPECT_NE(load_model(path, options, *place.world, place.pool).tokenizer, nullptr);
-
+  EXPECT_NE(load_model(path, options, place.grid, place.pool).tokenizer, nullptr);
   TokenizerFiles other = testing::byte_level_files();
   const auto a = other.vocab.find("\"\\u0061\": 97");
   const auto b = other.vocab.find("\"\\u0062\": 98");
@@ -486,7 +486,7 @@ TEST(LoadModel, a_given_tokenizer_must_be_the_one_that_travelled) {
   other.vocab.replace(a, 12, "\"\\u0061\": 98").replace(b, 12, "\"\\u0062\": 97");
   spill(place.scratch / "vocab.json", other.vocab);
   try {
-    static_cast<void>(load_model(path, options, *place.world, place.pool));
+    static_cast<void>(load_model(path, options, place.grid, place.pool));
     FAIL() << "another tokenizer was taken";
   } catch (const DataError& error) {
     const std::string message = error.what();

@@ -11,39 +11,17 @@
 #include "base/error.h"
 #include "data/token_shard.h"
 #include "eval/perplexity.h"
+#include "list_source.h"
 #include "shared_data.h"
 #include "small_gpt.h"
 
 namespace mt {
 namespace {
 
+using testing::ListSource;
 using testing::Scratch;
 using testing::SmallGpt;
 using testing::spill;
-
-// Tokens that are there already, given out in pieces.
-class ListSource : public TokenSource {
- public:
-  explicit ListSource(std::vector<std::int32_t> ids, std::size_t piece = 5)
-      : ids_(std::move(ids)), piece_(piece) {}
-  bool read_more(std::vector<std::int32_t>& ids) override {
-    const std::size_t end = std::min(ids_.size(), at_ + piece_);
-    ids.insert(ids.end(), ids_.begin() + static_cast<std::ptrdiff_t>(at_),
-               ids_.begin() + static_cast<std::ptrdiff_t>(end));
-    const bool more = end > at_;
-    at_ = end;
-    return more;
-  }
-  [[nodiscard]] Counts counts() const override {
-    return {.tokens = static_cast<std::int64_t>(at_), .words = 3, .bytes = 7};
-  }
-  [[nodiscard]] const std::string& name() const override { return name_; }
-
- private:
-  std::vector<std::int32_t> ids_;
-  std::size_t piece_, at_ = 0;
-  std::string name_ = "list";
-};
 
 std::vector<std::int32_t> random_ids(std::size_t count, std::int32_t vocab) {
   std::mt19937 generator(11);
@@ -123,7 +101,7 @@ TEST(Perplexity, equals_the_sum_over_whole_forward_passes) {
     for (const auto& [length, stride] : {std::pair{16, 16}, {16, 5}, {7, 7}, {7, 1}, {1, 1}}) {
       ListSource source(ids);
       const auto found =
-          evaluate_perplexity(model.stage, source, settings(length, stride), nullptr);
+          evaluate_perplexity(model.whole, source, settings(length, stride), nullptr);
       const double wanted = reference_nll(model.stage, ids, length, stride);
       EXPECT_EQ(found.targets, static_cast<std::int64_t>(count) - 1);
       EXPECT_NEAR(found.nll, wanted, 2e-6 * wanted) << count << " " << length << " " << stride;
@@ -136,7 +114,7 @@ TEST(Perplexity, of_two_tokens_is_the_second_ones) {
   const std::vector<std::int32_t> ids{4, 17};
   ListSource source(ids);
   std::vector<std::pair<std::int64_t, std::int32_t>> seen;
-  const auto found = evaluate_perplexity(model.stage, source, settings(16, 16),
+  const auto found = evaluate_perplexity(model.whole, source, settings(16, 16),
                                          [&](std::int64_t position, std::int32_t id, float) {
                                            seen.push_back({position, id});
                                          });
@@ -152,7 +130,7 @@ TEST(Perplexity, does_not_depend_on_batch_or_pieces) {
     std::vector<float> all;
     std::int64_t next = 1;
     ListSource source(ids, static_cast<std::size_t>(batch * 7));
-    static_cast<void>(evaluate_perplexity(model.stage, source, settings(16, 6, batch),
+    static_cast<void>(evaluate_perplexity(model.whole, source, settings(16, 6, batch),
                                           [&](std::int64_t position, std::int32_t id, float nll) {
                                             EXPECT_EQ(position, next++);
                                             EXPECT_EQ(id,
@@ -190,7 +168,7 @@ TEST(Perplexity, of_a_model_of_zeros_is_its_vocabulary) {
   SmallGpt model;
   model.set_all(0.0F);
   ListSource source(random_ids(100, 31));
-  const auto found = evaluate_perplexity(model.stage, source, settings(16, 16), nullptr);
+  const auto found = evaluate_perplexity(model.whole, source, settings(16, 16), nullptr);
   EXPECT_NEAR(found.per_token(), 31, 1e-4);
   EXPECT_NEAR(std::log(found.per_word()), 99 * std::log(31.0) / 3, 1e-3);
   EXPECT_NEAR(found.bits_per_byte(), 99 * std::log2(31.0) / 7, 1e-4);
@@ -201,13 +179,13 @@ TEST(Perplexity, needs_two_tokens_and_finite_numbers) {
   for (const std::size_t count : {0U, 1U}) {
     ListSource source(random_ids(count, 31));
     EXPECT_THROW(
-        static_cast<void>(evaluate_perplexity(model.stage, source, settings(16, 16), nullptr)),
+        static_cast<void>(evaluate_perplexity(model.whole, source, settings(16, 16), nullptr)),
         DataError);
   }
   model.embedding()[0] = INFINITY;
   ListSource source(random_ids(40, 31));
   EXPECT_THROW(
-      static_cast<void>(evaluate_perplexity(model.stage, source, settings(16, 16), nullptr)),
+      static_cast<void>(evaluate_perplexity(model.whole, source, settings(16, 16), nullptr)),
       NumericError);
 }
 

@@ -53,7 +53,7 @@ class Scores : public ::testing::Test {
     spill(scratch / "lines", lines);
     Result result;
     try {
-      result.totals = evaluate_scores(model.stage, *tokenizer, scratch / "lines", settings,
+      result.totals = evaluate_scores(model.whole, *tokenizer, scratch / "lines", settings,
                                       [&](const ScoreItem& item, const EncodedScore& encoded,
                                           const std::vector<OptionScore>& scores) {
                                         result.items.push_back(item);
@@ -426,7 +426,7 @@ TEST_F(Scores, that_are_not_finite_name_their_line) {
   std::vector<std::uint64_t> seen;
   spill(scratch / "lines", "{\"context\": \"c\", \"continuation\": \"z\"}\n");
   try {
-    static_cast<void>(evaluate_scores(model.stage, *tokenizer, scratch / "lines", {},
+    static_cast<void>(evaluate_scores(model.whole, *tokenizer, scratch / "lines", {},
                                       [](const auto&...) { FAIL() << "a score went out"; }));
     FAIL() << "no error";
   } catch (const NumericError& error) {
@@ -446,7 +446,7 @@ TEST_F(Scores, of_many_lines_take_no_more_memory_than_those_of_some) {
     SmallGpt fresh(kVocab, kPositions);
     spill(scratch / "lines", text);
     std::size_t seen = 0;
-    static_cast<void>(evaluate_scores(fresh.stage, *tokenizer, scratch / "lines", {.rows = 200},
+    static_cast<void>(evaluate_scores(fresh.whole, *tokenizer, scratch / "lines", {.rows = 200},
                                       [&](const auto&...) { ++seen; }));
     EXPECT_EQ(seen, lines);
     return fresh.pool.use();

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "comm/communicator.h"
-#include "model/gpt.h"
+#include "model/inference_model.h"
 
 namespace mt::testing {
 
@@ -39,6 +39,7 @@ struct SmallGpt {
   std::unique_ptr<Communicator> world = make_single_communicator();
   Pool pool{cpu_device("", 1)};
   GptStage stage{config, {.first_layer = 0, .last_layer = 2}, *world, pool, Use::kInference};
+  WholeModel whole{stage};
 };
 
 }  // namespace mt::testing

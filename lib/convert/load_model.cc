@@ -1,5 +1,7 @@
 #include "convert/load_model.h"
 
+#include <set>
+#include <sstream>
 #include <utility>
 
 #include "base/commit.h"
@@ -7,6 +9,8 @@
 #include "base/log.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/parameters.h"
+#include "comm/texts.h"
+#include "model/inference_grid.h"
 
 namespace mt {
 namespace {
@@ -59,6 +63,39 @@ std::unique_ptr<Tokenizer> choose_tokenizer(const CheckpointReader& reader,
   return tokenizer;
 }
 
+// The newest checkpoint may become another one between two looks: rank 0's counts.
+std::string find_directory(const std::string& path, const Communicator& world) {
+  std::string directory;
+  if (world.rank() == 0) {
+    const FoundCheckpoint found = find_checkpoint(path);
+    if (found.absent) {
+      throw EnvironmentError(cat("--load ", printable(path), ": there is no checkpoint"));
+    }
+    directory = found.directory;
+  }
+  return broadcast_text(world, directory);
+}
+
+// Throws DataError if the stages of the pipeline together do not take every weight.
+void check_all_taken(const CheckpointReader& reader, const std::vector<Parameter*>& parameters,
+                     const Communicator& pipeline) {
+  std::string names;
+  for (const Parameter* parameter : parameters) {
+    for (const Segment& segment : parameter->segments) names += segment.name + "\n";
+  }
+  std::set<std::string> taken;
+  for (const std::string& part : gather_texts(pipeline, names)) {
+    std::istringstream lines(part);
+    for (std::string name; std::getline(lines, name);) taken.insert(name);
+  }
+  for (const auto& [name, info] : reader.tensors()) {
+    if (!info.optimizer && !taken.contains(name)) {
+      throw DataError(
+          cat(reader.directory(), ": tensor ", name, ": the model has no place for it"));
+    }
+  }
+}
+
 }  // namespace
 
 void TokenizerOptions::add_to(Options& options) {
@@ -79,26 +116,28 @@ std::unique_ptr<Tokenizer> TokenizerOptions::open() const {
 }
 
 LoadedModel load_model(const std::string& path, const TokenizerOptions& tokenizer,
-                       const Communicator& tp, Pool& pool, DType weights) {
+                       const ProcessGrid& grid, Pool& pool, DType weights,
+                       const LayerLayout& layout) {
   if (path.empty()) throw UsageError("--load: a checkpoint or a training run must be named");
-  const FoundCheckpoint found = find_checkpoint(path);
-  if (found.absent) {
-    throw EnvironmentError(cat("--load ", printable(path), ": there is no checkpoint"));
-  }
-  const CheckpointReader reader(found.directory);
   LoadedModel model;
-  model.directory = found.directory;
+  model.directory = find_directory(path, grid.world());
+  const CheckpointReader reader(model.directory);
   model.iteration = reader.iteration();
-  model.config = ModelConfig::from_json(reader.model(), cat(found.directory, "/manifest.json"));
+  model.config = ModelConfig::from_json(reader.model(), cat(model.directory, "/manifest.json"));
   if (model.config.kind != "gpt") {
     throw DataError(
-        cat(found.directory, ": a model of kind ", printable(model.config.kind), ", expected gpt"));
+        cat(model.directory, ": a model of kind ", printable(model.config.kind), ", expected gpt"));
   }
   check_size(reader, model.config);
-  model.tokenizer = choose_tokenizer(reader, tokenizer, model.config);
-  const StageRange whole{.first_layer = 0, .last_layer = model.config.num_layers};
-  model.stage = std::make_unique<GptStage>(model.config, whole, tp, pool, Use::kInference, weights);
-  load_parameters(reader, model.stage->parameters(), true);
+  check_cut(model.config, grid.shape());
+  if (grid.world().rank() == 0) {
+    model.tokenizer = choose_tokenizer(reader, tokenizer, model.config);
+  }
+  model.stage = std::make_unique<GptStage>(
+      model.config, stage_range(model.config, grid.shape().pipeline, grid.place().pipeline),
+      grid.tensor(), pool, Use::kInference, weights, layout);
+  load_parameters(reader, model.stage->parameters(), false);
+  check_all_taken(reader, model.stage->parameters(), grid.pipeline());
   return model;
 }
 

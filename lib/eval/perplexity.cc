@@ -53,8 +53,8 @@ class WindowReader {
 // Windows of one length that are computed together.
 class Batch {
  public:
-  Batch(GptStage& stage, const TokenSource& source, Perplexity& result, const TokenSink& sink)
-      : stage_(stage), source_(source), result_(result), sink_(sink) {}
+  Batch(InferenceModel& model, const TokenSource& source, Perplexity& result, const TokenSink& sink)
+      : model_(model), source_(source), result_(result), sink_(sink) {}
 
   [[nodiscard]] bool takes(const EvalWindow& window, std::int64_t most) const {
     return windows_.empty() || (windows_.front().length == window.length &&
@@ -70,7 +70,7 @@ class Batch {
   void run() {
     if (windows_.empty()) return;
     nll_.resize(labels_.size());
-    stage_.token_nll({.batch = static_cast<std::int64_t>(windows_.size()),
+    model_.token_nll({.batch = static_cast<std::int64_t>(windows_.size()),
                       .sequence = windows_.front().length,
                       .tokens = inputs_.data(),
                       .labels = labels_.data()},
@@ -101,7 +101,7 @@ class Batch {
     if (sink_) sink_(position, id, nll);
   }
 
-  GptStage& stage_;
+  InferenceModel& model_;
   const TokenSource& source_;
   Perplexity& result_;
   const TokenSink& sink_;
@@ -156,11 +156,11 @@ double Perplexity::bits_per_byte() const {
   return per_unit(nll, counts.bytes) / std::numbers::ln2;
 }
 
-Perplexity evaluate_perplexity(GptStage& stage, TokenSource& source, const EvalSettings& settings,
-                               const TokenSink& sink) {
+Perplexity evaluate_perplexity(InferenceModel& model, TokenSource& source,
+                               const EvalSettings& settings, const TokenSink& sink) {
   Perplexity result;
   WindowReader reader(source, settings);
-  Batch batch(stage, source, result, sink);
+  Batch batch(model, source, result, sink);
   for (EvalWindow window = reader.next(); window.counted > 0; window = reader.next()) {
     if (!batch.takes(window, settings.micro_batch_size)) batch.run();
     batch.add(window, reader.tokens(window));

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "eval/token_source.h"
-#include "model/gpt.h"
+#include "model/inference_model.h"
 
 namespace mt {
 
@@ -50,7 +50,7 @@ using TokenSink = std::function<void(std::int64_t, std::int32_t, float)>;
 
 // Settings must have been checked. Throws DataError for a stream of fewer than two tokens and
 // NumericError for a likelihood that is not finite, naming the position.
-[[nodiscard]] Perplexity evaluate_perplexity(GptStage& stage, TokenSource& source,
+[[nodiscard]] Perplexity evaluate_perplexity(InferenceModel& model, TokenSource& source,
                                              const EvalSettings& settings, const TokenSink& sink);
 
 }  // namespace mt

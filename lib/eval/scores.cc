@@ -28,7 +28,7 @@ std::string place(const LineReader& reader) {
 // Sequences of several lines that are computed together.
 class TreeBatch {
  public:
-  TreeBatch(GptStage& stage, ScoreTotals& totals) : stage_(stage), totals_(totals) {}
+  TreeBatch(InferenceModel& model, ScoreTotals& totals) : model_(model), totals_(totals) {}
 
   [[nodiscard]] std::int64_t rows() const { return static_cast<std::int64_t>(tokens_.size()); }
 
@@ -56,7 +56,7 @@ class TreeBatch {
     if (asked_.empty()) return;
     nll_.resize(static_cast<std::size_t>(counted_));
     greedy_.resize(nll_.size());
-    stage_.tree_nll(trees_, tokens_, labels_, nll_.data(), greedy_.data());
+    model_.tree_nll(trees_, tokens_, labels_, nll_.data(), greedy_.data());
     totals_.tokens_computed += rows();
     std::size_t at = 0;
     for (const auto& [line, option] : asked_) {
@@ -81,7 +81,7 @@ class TreeBatch {
     Line* line;
     const EncodedScore::Option* option;
   };
-  GptStage& stage_;
+  InferenceModel& model_;
   ScoreTotals& totals_;
   std::vector<PrefixTree> trees_;
   std::vector<std::int32_t> tokens_, labels_;
@@ -94,9 +94,9 @@ class TreeBatch {
 // Lines that wait to be computed, and their results in order.
 class Window {
  public:
-  Window(GptStage& stage, const std::string& name, const ScoreSettings& settings,
+  Window(InferenceModel& model, const std::string& name, const ScoreSettings& settings,
          const ScoreSink& sink)
-      : name_(name), settings_(settings), sink_(sink), batch_(stage, totals_) {}
+      : name_(name), settings_(settings), sink_(sink), batch_(model, totals_) {}
 
   void add(ScoreItem&& item, EncodedScore&& encoded) {
     std::int64_t rows = encoded.shared;
@@ -194,12 +194,12 @@ std::int64_t best_option(const std::vector<OptionScore>& options, Normalisation 
   return std::max_element(options.begin(), options.end(), less) - options.begin();
 }
 
-ScoreTotals evaluate_scores(GptStage& stage, Tokenizer& tokenizer, const std::string& path,
+ScoreTotals evaluate_scores(InferenceModel& model, Tokenizer& tokenizer, const std::string& path,
                             const ScoreSettings& settings, const ScoreSink& sink) {
   LineReader reader(path, kLineLimit);
   const std::string name = printable(reader.name());
-  Window window(stage, name, settings, sink);
-  const std::int64_t positions = stage.config().max_position_embeddings;
+  Window window(model, name, settings, sink);
+  const std::int64_t positions = model.config().max_position_embeddings;
   // A line that cannot be taken ends the run, but what came before goes out first.
   std::exception_ptr failure;
   const auto next = [&](ScoreItem& item, EncodedScore& encoded) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "eval/score_lines.h"
-#include "model/gpt.h"
+#include "model/inference_model.h"
 
 namespace mt {
 
@@ -57,7 +57,7 @@ using ScoreSink =
 // Streams the file, "-" for stdin, plain, zstd or gzip: memory does not grow with its length.
 // Throws DataError naming file and line for a bad line, after the lines before it have gone to the
 // sink, EnvironmentError, NumericError for a likelihood that is not finite.
-[[nodiscard]] ScoreTotals evaluate_scores(GptStage& stage, Tokenizer& tokenizer,
+[[nodiscard]] ScoreTotals evaluate_scores(InferenceModel& model, Tokenizer& tokenizer,
                                           const std::string& path, const ScoreSettings& settings,
                                           const ScoreSink& sink);
 

@@ -75,15 +75,15 @@ struct Generator::Slot {
   CharacterStream characters;
 };
 
-Generator::Generator(GptStage& stage, GeneratorSettings settings)
-    : stage_(stage),
+Generator::Generator(InferenceModel& model, GeneratorSettings settings)
+    : model_(model),
       settings_(std::move(settings)),
-      positions_(stage.config().max_position_embeddings) {
+      positions_(model.config().max_position_embeddings) {
   MT_ASSERT(settings_.slots > 0 && settings_.decode != nullptr);
-  const std::int64_t vocabulary = stage.config().vocab_size;
+  const std::int64_t vocabulary = model.config().vocab_size;
   settings_.allowed = settings_.allowed > 0 ? std::min(settings_.allowed, vocabulary) : vocabulary;
   cache_ =
-      stage.make_cache(settings_.slots, settings_.capacity > 0 ? settings_.capacity : positions_);
+      model.open_cache(settings_.slots, settings_.capacity > 0 ? settings_.capacity : positions_);
   for (std::int64_t i = 0; i < settings_.slots; ++i) {
     slots_.push_back(std::make_unique<Slot>());
     slots_.back()->number = i;
@@ -114,7 +114,7 @@ void Generator::fetch(const Source& next) {
     MT_ASSERT(!request->context.empty());
     const auto length = static_cast<std::int64_t>(request->context.size());
     if (!settings_.sliding) {
-      check_positions(stage_.config(), length, request->options.num_tokens_to_generate);
+      check_positions(model_.config(), length, request->options.num_tokens_to_generate);
     }
     request_ = std::make_shared<const Request>(std::move(*request));
   } catch (...) {
@@ -165,7 +165,7 @@ void Generator::read_prompt(std::int64_t number) {
   const auto length = static_cast<std::int64_t>(slot.all.size());
   if (const Slot* twin = twin_of(slot); twin != nullptr && length <= positions_) {
     // The last token of the prompt is read with the next step of all slots.
-    GptStage::fork(*cache_, twin->number, number, length - 1);
+    cache_->fork(twin->number, number, length - 1);
     return;
   }
   read_window(number);
@@ -176,11 +176,11 @@ void Generator::read_window(std::int64_t number) {
   Slot& slot = *slots_[static_cast<std::size_t>(number)];
   const auto length = static_cast<std::int64_t>(slot.all.size());
   slot.start = window_start(length, positions_);
-  GptStage::truncate(*cache_, number, 0);
-  const Tensor logits = stage_.next_logits(
+  cache_->truncate(number, 0);
+  const float* const logits = cache_->next_logits(
       {.batch = 1, .sequence = length - slot.start, .tokens = slot.all.data() + slot.start},
-      *cache_, {number});
-  accept(number, logits.as<float>());
+      {number});
+  accept(number, logits);
 }
 
 void Generator::step() {
@@ -206,11 +206,11 @@ void Generator::decode_together() {
   }
   if (together_.empty()) return;
   const auto count = static_cast<std::int64_t>(together_.size());
-  const Tensor logits = stage_.next_logits(
-      {.batch = count, .sequence = 1, .tokens = tokens_.data()}, *cache_, together_);
-  const std::int64_t vocabulary = stage_.config().vocab_size;
+  const float* const logits =
+      cache_->next_logits({.batch = count, .sequence = 1, .tokens = tokens_.data()}, together_);
+  const std::int64_t vocabulary = model_.config().vocab_size;
   for (std::int64_t i = 0; i < count; ++i) {
-    accept(together_[static_cast<std::size_t>(i)], logits.as<float>() + i * vocabulary);
+    accept(together_[static_cast<std::size_t>(i)], logits + i * vocabulary);
   }
 }
 

@@ -18,7 +18,7 @@
 #include "infer/request.h"
 #include "infer/sampling.h"
 #include "infer/text_stream.h"
-#include "model/gpt.h"
+#include "model/inference_model.h"
 
 namespace mt {
 
@@ -70,8 +70,8 @@ class Generator {
     std::function<void(const Continuation&)> end;
   };
 
-  // The stage must outlive the generator.
-  Generator(GptStage& stage, GeneratorSettings settings);
+  // The model must outlive the generator.
+  Generator(InferenceModel& model, GeneratorSettings settings);
   ~Generator();
 
   // Continues all prompts; texts come in the order of prompts, then of samples. A source that
@@ -93,10 +93,10 @@ class Generator {
   void give_out(const Sink& sink);
   [[nodiscard]] Slot* twin_of(const Slot& slot);
 
-  GptStage& stage_;
+  InferenceModel& model_;
   GeneratorSettings settings_;
   std::int64_t positions_;
-  std::unique_ptr<GptStage::Cache, GptStage::Release> cache_;
+  std::unique_ptr<InferenceCache> cache_;
   std::vector<std::unique_ptr<Slot>> slots_;
   Sampler sampler_;
 

@@ -97,23 +97,27 @@ class GptStage {
   // Without it the first step with as many takes it.
   void reserve_gradients(std::int64_t tokens);
 
-  // Evaluation through this stage, no dropout: as forward, but nothing is kept; returns the
-  // activations for the next stage, or on the last fills nll [b * s] as token_nll does and returns
-  // none.
-  Tensor evaluate(const GptInput& input, const Tensor& activations, float* nll);
-
-  // Evaluation of a whole model (one stage), no dropout: the negative log-likelihood of every
-  // label, nll [b * s] in nats, overwritten. Logits are never held whole. With counted [b], of
-  // sample i only the last counted[i] labels are asked for: no logits are made for the others, and
-  // nll holds these alone, sample after sample.
+  // Evaluation, no dropout: the negative log-likelihood of every label, nll [b * s] in nats,
+  // overwritten. Logits are never held whole. With counted [b], of sample i only the last
+  // counted[i] labels are asked for: no logits are made for the others, and nll holds these alone,
+  // sample after sample. Of one stage: activations are those of the stage before; the last one
+  // fills nll and returns none, the others return activations for the next. Collective over tp.
+  Tensor evaluate(const GptInput& input, const Tensor& activations, float* nll,
+                  const std::int64_t* counted = nullptr);
+  // The same through a whole model (one stage).
   void token_nll(const GptInput& input, float* nll, const std::int64_t* counted = nullptr);
 
   // The same for sequences that share beginnings (nn/prefix_tree.h), each shared part computed
   // once: tokens and labels have a value a row of the trees (a row's label is only looked at where
-  // it is counted); nll and greedy hold the last `counted` labels of each branch, in order. greedy:
-  // 1 where the label has the largest logit, the lowest entry of equals. Bitwise what token_nll
-  // gives for each sequence alone. Throws as below for ids and for a sequence longer than the
-  // positions.
+  // it is counted); activations are [1, rows, h]; nll and greedy hold the last `counted` labels of
+  // each branch, in order. greedy: 1 where the label has the largest logit, the lowest entry of
+  // equals. Bitwise what evaluate gives for each sequence alone. Throws as below for ids and for a
+  // sequence longer than the positions.
+  Tensor evaluate_trees(const std::vector<PrefixTree>& trees,
+                        const std::vector<std::int32_t>& tokens,
+                        const std::vector<std::int32_t>& labels, const Tensor& activations,
+                        float* nll, std::uint8_t* greedy);
+  // The same through a whole model.
   void tree_nll(const std::vector<PrefixTree>& trees, const std::vector<std::int32_t>& tokens,
                 const std::vector<std::int32_t>& labels, float* nll, std::uint8_t* greedy);
 
@@ -121,8 +125,8 @@ class GptStage {
   // position outside the model's tables, and UsageError for a sequence longer than the positions
   // or, in training under sequence parallelism, not divisible by the tensor ranks.
 
-  // Inference of a whole model with a key/value cache of several slots, each with up to `capacity`
-  // positions of one sequence and a length of its own.
+  // Inference with a key/value cache of several slots, each with up to `capacity` positions of one
+  // sequence and a length of its own: of this stage's layers.
   [[nodiscard]] std::unique_ptr<Cache, Release> make_cache(std::int64_t slots,
                                                            std::int64_t capacity) const;
   [[nodiscard]] static std::int64_t cached(const Cache& cache, std::int64_t slot = 0);
@@ -131,12 +135,14 @@ class GptStage {
   // Slot `to` gets the first `positions` positions of slot `from`.
   static void fork(Cache& cache, std::int64_t from, std::int64_t to, std::int64_t positions);
   // Appends input.sequence positions to slot slots[i] for each row i of the input (none given: rows
-  // and slots in order) and returns the logits of the last position of each row, [b, V] over the
-  // true vocabulary (the caller's until the next call). Bitwise what a forward without cache gives,
-  // whatever else is in the batch. Throws UsageError when the positions of the model or the cache
-  // would be exceeded.
+  // and slots in order) and returns, on the last stage, the logits of the last position of each
+  // row, [b, V] over the true vocabulary, whole on every rank of tp (the caller's until the next
+  // call); on the others the activations for the next stage. `activations` are those of the stage
+  // before. Bitwise what a forward without cache gives, whatever else is in the batch. Throws
+  // UsageError when the positions of the model or the cache would be exceeded. Collective over tp.
   [[nodiscard]] Tensor next_logits(const GptInput& input, Cache& cache,
-                                   const std::vector<std::int64_t>& slots = {});
+                                   const std::vector<std::int64_t>& slots = {},
+                                   const Tensor& activations = {});
   // Logits of every position without a cache, [b, s, V]; for comparisons and small models.
   [[nodiscard]] Tensor all_logits(const GptInput& input);
   // Activations for comparisons: after the embedding, after each block, after the final norm. [b,

@@ -74,9 +74,9 @@ void GptStage::fork(Cache& cache, std::int64_t from, std::int64_t to, std::int64
 }
 
 Tensor GptStage::next_logits(const GptInput& input, Cache& cache,
-                             const std::vector<std::int64_t>& slots) {
+                             const std::vector<std::int64_t>& slots, const Tensor& activations) {
   Parts& parts = *parts_;
-  MT_ASSERT(parts.range.first && parts.range.last && input.position_ids == nullptr);
+  MT_ASSERT(parts.range.first != activations.defined() && input.position_ids == nullptr);
   MT_ASSERT(!parts.sliced);  // see Parts
   CachePlaces places{.slots = slots, .starts = {}};
   for (std::int64_t i = 0; slots.empty() && i < input.batch; ++i) places.slots.push_back(i);
@@ -102,13 +102,14 @@ Tensor GptStage::next_logits(const GptInput& input, Cache& cache,
   GptInput placed = without_dropout(input);
   placed.position_ids = position_ids.data();
   parts.check(placed, 0);
-  Tensor x = parts.embed(placed, 0, {}, nullptr);
+  Tensor x = parts.range.first ? parts.embed(placed, 0, {}, nullptr) : activations;
   for (std::size_t i = 0; i < parts.blocks.size(); ++i) {
     x = parts.blocks[i].forward_cached(x, cache.layers[i], places);
   }
   for (const std::int64_t slot : places.slots) {
     cache.lengths[static_cast<std::size_t>(slot)] += input.sequence;
   }
+  if (!parts.range.last) return x;
 
   const std::int64_t hidden = parts.config.hidden_size;
   const Tensor rows = x.view({input.batch * input.sequence, hidden});

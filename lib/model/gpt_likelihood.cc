@@ -32,21 +32,13 @@ Tensor take_rows(const Tensor& x, const Rows& ranges, std::vector<std::int32_t>&
 
 }  // namespace
 
-Tensor GptStage::evaluate(const GptInput& input, const Tensor& activations, float* nll) {
+Tensor GptStage::evaluate(const GptInput& input, const Tensor& activations, float* nll,
+                          const std::int64_t* counted) {
   if (parts_->range.last) parts_->check_labels(input);
-  const Tensor x = parts_->run(input, activations);
-  if (!parts_->range.last) return x;
+  const Tensor made = parts_->run(input, activations);
+  if (!parts_->range.last) return made;
   const std::int64_t count = input.batch * input.sequence;
-  parts_->label_nll(x.view({count, parts_->config.hidden_size}),
-                    {input.labels, input.labels + count}, nll, nullptr);
-  return {};
-}
-
-void GptStage::token_nll(const GptInput& input, float* nll, const std::int64_t* counted) {
-  MT_ASSERT(parts_->range.first && parts_->range.last);
-  parts_->check_labels(input);
-  const std::int64_t count = input.batch * input.sequence;
-  Tensor x = parts_->run(input).view({count, parts_->config.hidden_size});
+  Tensor x = made.view({count, parts_->config.hidden_size});
   std::vector<std::int32_t> labels(input.labels, input.labels + count);
   if (counted != nullptr) {
     Rows asked;
@@ -58,11 +50,26 @@ void GptStage::token_nll(const GptInput& input, float* nll, const std::int64_t* 
     x = take_rows(x, asked, labels);
   }
   parts_->label_nll(x, labels, nll, nullptr);
+  return {};
+}
+
+void GptStage::token_nll(const GptInput& input, float* nll, const std::int64_t* counted) {
+  MT_ASSERT(parts_->range.first && parts_->range.last);
+  static_cast<void>(evaluate(input, {}, nll, counted));
 }
 
 void GptStage::tree_nll(const std::vector<PrefixTree>& trees,
                         const std::vector<std::int32_t>& tokens,
                         const std::vector<std::int32_t>& labels, float* nll, std::uint8_t* greedy) {
+  MT_ASSERT(parts_->range.first && parts_->range.last);
+  static_cast<void>(evaluate_trees(trees, tokens, labels, {}, nll, greedy));
+}
+
+Tensor GptStage::evaluate_trees(const std::vector<PrefixTree>& trees,
+                                const std::vector<std::int32_t>& tokens,
+                                const std::vector<std::int32_t>& labels, const Tensor& activations,
+                                float* nll, std::uint8_t* greedy) {
+  MT_ASSERT(parts_->range.first != activations.defined());
   MT_ASSERT(!parts_->sliced);  // rows of trees are no positions of one sequence
   std::vector<std::int32_t> position_ids;
   position_ids.reserve(tokens.size());
@@ -96,14 +103,16 @@ void GptStage::tree_nll(const std::vector<PrefixTree>& trees,
                        .tokens = tokens.data(),
                        .position_ids = position_ids.data()};
   parts_->check(input, 0);
-  Tensor x = parts_->embed(input, 0, {}, nullptr);
+  Tensor x = parts_->range.first ? parts_->embed(input, 0, {}, nullptr) : activations;
   for (const Block& block : parts_->blocks) x = block.forward_trees(x, trees);
+  if (!parts_->range.last) return x;
   std::vector<std::int32_t> wanted = labels;
   x = take_rows(x.view({input.sequence, parts_->config.hidden_size}), asked, wanted);
-  if (wanted.empty()) return;
+  if (wanted.empty()) return {};
   parts_->check_labels(
       {.batch = 1, .sequence = static_cast<std::int64_t>(wanted.size()), .labels = wanted.data()});
   parts_->label_nll(parts_->final_norm->forward(x, nullptr), wanted, nll, greedy);
+  return {};
 }
 
 void GptStage::Parts::label_nll(const Tensor& x, const std::vector<std::int32_t>& labels,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "tensor/ops.h"
 
@@ -41,13 +42,38 @@ void VocabParallelCrossEntropy::backward(const Tensor& logits, const Tensor& wei
 
 namespace {
 
-void labels_are_best(const Tensor& logits, const Tensor& labels, std::uint8_t* out) {
-  const auto rows = static_cast<std::size_t>(logits.dim(0));
-  std::vector<std::int64_t> best(rows);
-  std::vector<std::int32_t> wanted(rows);
+// Of logits [rows, V/t] from entry `first` on: whether each row's label is its best entry, the
+// lowest of equals. Collective over tp (two all-reduces of one number a row; none for one rank).
+void labels_are_best(const Tensor& logits, std::int64_t first, const Tensor& labels,
+                     const Communicator& tp, std::uint8_t* out) {
+  const std::int64_t rows = logits.dim(0);
+  const auto count = static_cast<std::size_t>(rows);
+  std::vector<std::int64_t> best(count);
+  std::vector<std::int32_t> wanted(count);
   argmax(logits, best.data());
   copy_to_host(labels, wanted.data());
-  for (std::size_t i = 0; i < rows; ++i) out[i] = best[i] == wanted[i] ? 1 : 0;
+  for (std::int64_t& column : best) column += first;
+  if (tp.size() > 1) {
+    // The lowest entry among the ranks that have the maximum is the largest complement; the others
+    // offer none.
+    const Tensor max(logits.pool(), {rows}, DType::kF32, MemoryKind::kWorkspace);
+    std::vector<float> own(count), all(count);
+    cross_entropy_max(logits, max);
+    copy_to_host(max, own.data());
+    tp.all_reduce(max, ReduceOp::kMax);
+    copy_to_host(max, all.data());
+    constexpr std::int32_t kLast = std::numeric_limits<std::int32_t>::max();
+    std::vector<std::int32_t> complement(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      complement[i] = own[i] == all[i] ? kLast - static_cast<std::int32_t>(best[i]) : 0;
+    }
+    const Tensor entries =
+        upload(logits.pool(), complement.data(), {rows}, DType::kI32, MemoryKind::kWorkspace);
+    tp.all_reduce(entries, ReduceOp::kMax);
+    copy_to_host(entries, complement.data());
+    for (std::size_t i = 0; i < count; ++i) best[i] = kLast - complement[i];
+  }
+  for (std::size_t i = 0; i < count; ++i) out[i] = best[i] == wanted[i] ? 1 : 0;
 }
 
 }  // namespace
@@ -62,19 +88,22 @@ VocabParallelHead::VocabParallelHead(std::int64_t vocabulary, const Communicator
 
 std::int64_t VocabParallelHead::block_rows() const {
   constexpr std::int64_t kLogitBytes = sizeof(float);
-  return std::max<std::int64_t>(1, block_bytes_ / (range_.size() * kLogitBytes));
+  // Of the rank with the most entries: all ranks must have the same blocks.
+  const std::int64_t entries = (vocabulary_ + tp_->size() - 1) / tp_->size();
+  return std::max<std::int64_t>(1, block_bytes_ / (entries * kLogitBytes));
 }
 
 void VocabParallelHead::nll(const Tensor& x, const Tensor& weight, const Tensor& labels, float* nll,
                             std::uint8_t* greedy) const {
-  MT_ASSERT(greedy == nullptr || tp_->size() == 1);
   const std::int64_t rows = x.dim(0), block = std::min(rows, block_rows());
   const Tensor buffer(x.pool(), {block, range_.size()}, DType::kF32, MemoryKind::kWorkspace);
   for (std::int64_t begin = 0; begin < rows; begin += block) {
     const std::int64_t end = std::min(rows, begin + block);
     const Tensor logits = buffer.rows(0, end - begin);
     linear(x.rows(begin, end), weight, logits);
-    if (greedy != nullptr) labels_are_best(logits, labels.rows(begin, end), greedy + begin);
+    if (greedy != nullptr) {
+      labels_are_best(logits, range_.begin, labels.rows(begin, end), *tp_, greedy + begin);
+    }
     cross_entropy_.forward(logits, labels.rows(begin, end), nll + begin, nullptr);
   }
 }

@@ -42,11 +42,12 @@ class VocabParallelHead {
   VocabParallelHead(std::int64_t vocabulary, const Communicator& tp,
                     std::int64_t block_bytes = kLogitsBlockBytes);
 
-  // Rows of logits that a block holds.
+  // Rows of logits that a block holds, the same on every rank.
   [[nodiscard]] std::int64_t block_rows() const;
 
   // x [rows, h] -> nll, the host's [rows]. Collective over tp. With greedy, the host's [rows] too:
-  // 1 where the label has the largest logit, the lowest entry of equals; for a tp of size 1.
+  // 1 where the label has the largest logit of the whole row, the lowest entry of equals (two more
+  // all-reduces of one number a row).
   void nll(const Tensor& x, const Tensor& weight, const Tensor& labels, float* nll,
            std::uint8_t* greedy = nullptr) const;
   // The same, and the gradient of sum(row_weight * nll): x := dx [rows, h], dweight += (added, a

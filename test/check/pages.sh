@@ -6,7 +6,7 @@ source=$1 bin=$2
 command -v mandoc >/dev/null || { echo "mandoc is missing"; exit 1; }
 failed=0
 report() { echo "$*"; failed=1; }
-declare -A most=([mt-preprocess]=50 [mt-train]=100 [mt-reshard]=30 [mt-eval]=30 [mt-generate]=30)
+declare -A most=([mt-preprocess]=50 [mt-train]=100 [mt-reshard]=30 [mt-eval]=30 [mt-generate]=35)
 
 for program in mt-preprocess mt-train mt-reshard mt-eval mt-generate; do
   [ -x "$bin/$program" ] || { report "$program was not built"; continue; }
