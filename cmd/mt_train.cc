@@ -8,6 +8,7 @@
 #include "base/signals.h"
 #include "base/threads.h"
 #include "cmd/run_main.h"
+#include "comm/agreement.h"
 #include "comm/communicator.h"
 #include "tensor/tensor.h"
 #include "train/step_products.h"
@@ -58,6 +59,16 @@ void bench_gemm(const mt::TrainOptions& options, mt::Pool& pool) {
   total("step", step);
 }
 
+// What ranks must find under the same paths.
+mt::Facts data_facts(const mt::TrainingStart& start) {
+  mt::Facts facts;
+  for (const mt::DataIdentity& identity : start.data->identities()) {
+    facts.emplace_back("the training data", mt::json_line(identity.to_json()));
+  }
+  facts.emplace_back("where the run stands", mt::json_line(start.state.to_json()));
+  return facts;
+}
+
 int run(const mt::TrainOptions& options, const mt::Options& given, const mt::RunContext& context) {
   const mt::StopSignals signals;
   const mt::Communicator& world = *context.world;
@@ -65,6 +76,8 @@ int run(const mt::TrainOptions& options, const mt::Options& given, const mt::Run
   mt::check_placement(parallel.grid(world.size()), context.hosts, world.rank(),
                       parallel.strict_placement);
   mt::TrainingStart start = mt::start_training(options, given, world);
+  const std::string& host = context.hosts.at(static_cast<std::size_t>(world.rank())).name;
+  mt::check_agreement(world, data_facts(start), host);
   mt::Pool pool(mt::cpu_device(context.cpu_set, context.threads));
   if (options.run.bench_gemm) {
     if (world.rank() == 0) bench_gemm(start.options, pool);

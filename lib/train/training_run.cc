@@ -72,7 +72,8 @@ TrainingRun::TrainingRun(TrainingStart start, const Communicator& world, Pool& p
     if (group->size() > 1) ledgers_.emplace_back(group, group->ledger());
   }
   const RunOptions& run = start_.options.run;
-  if (world.rank() == 0 && run.save.empty()) log_warning("no --save: the trained weights will not be kept");
+  if (world.rank() == 0 && run.save.empty())
+    log_warning("no --save: the trained weights will not be kept");
   const bool leads = world.rank() == 0;
   // Sweeps what dead savers left.
   if (leads && !run.save.empty()) retain_checkpoints(run.save, 0);
@@ -218,6 +219,7 @@ int TrainingRun::stop(int signal) {
 void TrainingRun::step() {
   take_save(Wait::kNo);
   TrainingState& state = start_.state;
+  world_.progress(state.iteration + 1, "training");
   const auto begin = Clock::now();
   const std::int64_t faults = minor_faults();
   const TrainOptions& options = start_.options;
@@ -349,6 +351,7 @@ TrainingRun::Stop TrainingRun::validate() {
 
 bool TrainingRun::evaluate_part(const char* name, const BlendedData& data, Stop& told) {
   const auto stop = [&] {
+    world_.progress(start_.state.iteration, "validating");
     told = agree_on_stop();
     return told.signal != 0;
   };
@@ -402,6 +405,7 @@ void TrainingRun::save(Chance chance) {
   take_save(Wait::kYes);
   const std::int64_t iteration = start_.state.iteration;
   if (saved_iteration_ == iteration) return;
+  world_.progress(iteration, "saving");
   // What a failed save of this very iteration left may stand in the way.
   const bool replace = start_.same_folder || failed_iteration_ == iteration;
   if (start_.options.run.async_save && chance == Chance::kMore) {
