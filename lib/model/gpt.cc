@@ -49,8 +49,11 @@ GptStage::Parts::Parts(const ModelConfig& model, const StageRange& stage, const 
                                    .attention_dropout = config.attention_dropout,
                                    .output_std = output_std},
                         setup);
+    first_of_block.push_back(parameters.size());
     blocks.back().collect(parameters);
   }
+  first_of_block.push_back(parameters.size());
+  sums_parts = layout.sample_shards > 1;
   if (!range.last) return;
   final_norm.emplace("final_layernorm", config.hidden_size, config.layernorm_epsilon, setup);
   final_norm->collect(parameters);
@@ -242,7 +245,8 @@ GptStage::ForwardResult GptStage::forward(const GptInput& input, const Tensor& a
   return {.activations = {}, .loss_sum = parts.train_loss(input, x, gradient_scale, saved)};
 }
 
-Tensor GptStage::backward(const GptInput& input, const Tensor& d_activations, Saved& saved) {
+Tensor GptStage::backward(const GptInput& input, const Tensor& d_activations, Saved& saved,
+                          const Complete& complete) {
   Parts& parts = *parts_;
   MT_ASSERT(saved.blocks.size() == parts.blocks.size());
   Tensor dx = d_activations;
@@ -251,8 +255,13 @@ Tensor GptStage::backward(const GptInput& input, const Tensor& d_activations, Sa
     saved.final_norm = {};
   }
   MT_ASSERT(dx.shape() == parts.activation_shape(input));
+  const auto say = [&](std::size_t first) {
+    if (complete && !parts.sums_parts) complete(first);
+  };
+  say(parts.first_of_block[parts.blocks.size()]);
   for (std::size_t i = parts.blocks.size(); i-- > 0;) {
     dx = parts.blocks[i].backward(dx, saved.micro, saved.blocks[i]);
+    say(parts.first_of_block[i]);
   }
   if (!parts.range.first) return dx;
   parts.embedding->backward(dx, saved.micro, saved.embedding,

@@ -3,7 +3,9 @@
 // this is the whole model.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -86,7 +88,12 @@ class GptStage {
   // d_activations comes from the next stage (undefined on the last); its buffer is
   // overwritten. Returns the gradient for the previous stage (undefined on the first). What was
   // saved is released on the way. Collective over tp.
-  Tensor backward(const GptInput& input, const Tensor& d_activations, Saved& saved);
+  // complete(first), if given, is called whenever this pass has added all that it adds to the
+  // gradients of parameters [first, ..), the last layer's first. Not with several sample_shards,
+  // whose sum is taken after the pass.
+  using Complete = std::function<void(std::size_t first)>;
+  Tensor backward(const GptInput& input, const Tensor& d_activations, Saved& saved,
+                  const Complete& complete = nullptr);
   [[nodiscard]] std::unique_ptr<Saved, Release> make_saved() const;
   // After the last micro-batch of a step and before the gradient norm: a tied embedding's gradient
   // has two parts (embedding, head) that are kept apart over all micro-batches; this adds the

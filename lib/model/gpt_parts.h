@@ -73,6 +73,8 @@ struct GptStage::Parts {
   Tensor head_gradient;                           // of the head's weight
   std::optional<RowGradient> embedding_gradient;  // with a tied head: see finish_gradients
   std::vector<Parameter*> parameters;
+  bool sums_parts = false;  // a pass leaves the gradients of a part of the samples only
+  std::vector<std::size_t> first_of_block;  // of parameters; one more: behind the last block
 };
 
 }  // namespace mt

@@ -49,7 +49,7 @@ class DataBuckets {
   struct Bucket {
     Kind kind = Kind::kShared;
     std::size_t ready = 0;  // entries that must be ready
-    std::vector<Tensor> pieces;
+    std::vector<Tensor> pieces = {};
     std::int64_t elements = 0;
   };
   void close(Bucket& bucket);

@@ -11,13 +11,12 @@
 
 namespace mt {
 
-// What a rank counts of the parameters that it holds, so that all ranks of `group` together have
-// each element of the model once.
+// What a rank counts of the parameters that it holds, so that all ranks of `group`, the whole grid,
+// together have each element of the model once.
 struct NormShare {
   const Communicator& group;
-  bool first_of_tensor = true;  // of the tensor axis: counts what each rank of that axis has whole
-  // Where the group has ranks of the data axis: counts what each of them has whole.
-  bool first_of_data = true;
+  // Of the tensor, of the data axis: counts what each rank of that axis has whole.
+  bool first_of_tensor = true, first_of_data = true;
   std::string place = {};  // "rank 3": for messages; empty: not said
 };
 

@@ -18,6 +18,10 @@ std::vector<Parameter*> parameters_of(const std::vector<GptStage*>& stages) {
   return all;
 }
 
+bool has_two_parts(const Parameter& parameter) {
+  return parameter.grad_apart.defined();
+}
+
 // Backward completes the last layer first.
 std::vector<DataBuckets::Entry> gradient_entries(const std::vector<Parameter*>& parameters,
                                                  const std::vector<RowRange>& slices) {
@@ -30,7 +34,7 @@ std::vector<DataBuckets::Entry> gradient_entries(const std::vector<Parameter*>& 
       continue;
     }
     entries.push_back({.tensor = parameter.grad, .cut = is_cut(parameter, slices[i])});
-    if (!parameter.grad_apart.defined()) continue;
+    if (!has_two_parts(parameter)) continue;
     entries.push_back({.tensor = parameter.grad_apart, .cut = is_cut(parameter, slices[i])});
   }
   return entries;
@@ -64,13 +68,27 @@ GradientSync::GradientSync(const ProcessGrid& grid, std::vector<GptStage*> stage
                            const Settings& settings, Pool& pool)
     : grid_(grid),
       stages_(std::move(stages)),
-      distributed_optimizer_(settings.distributed_optimizer),
       pool_(pool),
       parameters_(parameters_of(stages_)),
       slices_(settings.distributed_optimizer ? zero1_slices(parameters_, grid.data())
                                              : all_rows(parameters_)),
       gradients_(grid.data(), gradient_entries(parameters_, slices_), settings.bucket_bytes, pool),
-      values_(grid.data(), value_entries(parameters_, slices_), settings.bucket_bytes, pool) {}
+      values_(grid.data(), value_entries(parameters_, slices_), settings.bucket_bytes, pool) {
+  std::size_t first = 0;
+  for (GptStage* stage : stages_) {
+    first_of_chunk_.push_back(first);
+    first += stage->parameters().size();
+  }
+  entries_from_.assign(parameters_.size() + 1, 0);
+  for (std::size_t i = parameters_.size(); i-- > 0;) {
+    entries_from_[i] = entries_from_[i + 1] + (has_two_parts(*parameters_[i]) ? 2 : 1);
+  }
+}
+
+void GradientSync::complete(int chunk, std::size_t first) {
+  const std::size_t parameter = first_of_chunk_.at(static_cast<std::size_t>(chunk)) + first;
+  gradients_.sum_ready(entries_from_.at(parameter));
+}
 
 Tensor GradientSync::slice_of(std::size_t i) const {
   return parameters_[i]->grad.rows(slices_[i].begin, slices_[i].end);
@@ -111,12 +129,11 @@ void GradientSync::reduce_over_tensor() const {
 }
 
 NormShare GradientSync::share() const {
-  const bool sliced = distributed_optimizer_ && grid_.data().size() > 1;
   const GridPlace& place = grid_.place();
-  return {.group = sliced ? grid_.world() : grid_.model(),
+  return {.group = group(),
           .first_of_tensor = place.tensor == 0,
-          .first_of_data = !sliced || place.data == 0,
-          .place = grid_.world().size() > 1 ? cat("rank ", grid_.world().rank()) : ""};
+          .first_of_data = place.data == 0,
+          .place = group().size() > 1 ? cat("rank ", group().rank()) : ""};
 }
 
 double GradientSync::norm() const {

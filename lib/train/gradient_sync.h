@@ -33,6 +33,13 @@ class GradientSync {
   // The rows of each parameter that this rank updates: all without ZeRO-1.
   [[nodiscard]] const std::vector<RowRange>& slices() const { return slices_; }
 
+  // While the last backward runs, if the caller wishes: the gradients of parameters [first, ..) of
+  // chunk `chunk` and of all later chunks are complete, so that their buckets are summed now. Every
+  // rank of the data axis says the same in the same order. Collective over the data axis.
+  void complete(int chunk, std::size_t first);
+  // How many buckets of how many are summed, of the step that is not finished yet.
+  [[nodiscard]] std::size_t buckets_summed() const { return gradients_.summed(); }
+  [[nodiscard]] std::size_t buckets() const { return gradients_.buckets(); }
   // After the last backward of a step. The gradients' slices become the sums over all ranks that
   // hold a part; rows outside of them are left undefined. Collective over the grid.
   void finish();
@@ -43,7 +50,7 @@ class GradientSync {
   // What this rank counts of its parameters, so that the ranks of group() together have each
   // element once; after finish().
   [[nodiscard]] std::vector<CountedGradient> counted() const;
-  [[nodiscard]] const Communicator& group() const { return share().group; }
+  [[nodiscard]] const Communicator& group() const { return grid_.world(); }
   // After the optimizer's step: updated values go to all ranks of the data axis. Without ZeRO-1
   // there is nothing to do. Collective over the data axis.
   void publish() const;
@@ -56,10 +63,11 @@ class GradientSync {
 
   const ProcessGrid& grid_;
   std::vector<GptStage*> stages_;
-  bool distributed_optimizer_;
   Pool& pool_;
   std::vector<Parameter*> parameters_;
   std::vector<RowRange> slices_;
+  std::vector<std::size_t> first_of_chunk_;  // of parameters_
+  std::vector<std::size_t> entries_from_;    // of gradients_: those of parameters [i, ..)
   DataBuckets gradients_, values_;
 };
 

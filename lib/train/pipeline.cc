@@ -59,7 +59,7 @@ void Pipeline::token_nll(const GptInput& input, float* nll) {
 }
 
 double Pipeline::run(const std::vector<GptInput>& inputs, std::uint32_t dropout_seed,
-                     double gradient_scale) {
+                     double gradient_scale, const Complete& complete) {
   take(inputs.size());
   loss_sum_ = 0;
   for (const PipelineStep& step : steps_) {
@@ -67,7 +67,7 @@ double Pipeline::run(const std::vector<GptInput>& inputs, std::uint32_t dropout_
     if (step.phase == Phase::kForward) {
       forward(step, input, dropout_seed, gradient_scale);
     } else {
-      backward(step, input);
+      backward(step, input, complete);
     }
   }
   forth_.finish_sends();
@@ -98,7 +98,7 @@ void Pipeline::forward(const PipelineStep& step, const GptInput& input, std::uin
   }
 }
 
-void Pipeline::backward(const PipelineStep& step, const GptInput& input) {
+void Pipeline::backward(const PipelineStep& step, const GptInput& input, const Complete& complete) {
   const auto chunk = static_cast<std::size_t>(step.chunk);
   Tensor dy;
   if (!last(step.chunk)) {
@@ -107,7 +107,11 @@ void Pipeline::backward(const PipelineStep& step, const GptInput& input) {
   }
   SavedPtr saved = std::move(in_flight_[chunk].front());
   in_flight_[chunk].erase(in_flight_[chunk].begin());
-  const Tensor dx = chunks_[chunk]->backward(input, dy, *saved);
+  GptStage::Complete last_pass;
+  if (complete && step.micro_batch + 1 == shape_.micro_batches) {
+    last_pass = [&](std::size_t parameter) { complete(step.chunk, parameter); };
+  }
+  const Tensor dx = chunks_[chunk]->backward(input, dy, *saved, last_pass);
   free_[chunk].push_back(std::move(saved));
   if (!first(step.chunk)) {
     back_.send(dx, (back_.rank() + back_.size() - 1) % back_.size());

@@ -2,7 +2,9 @@
 // steps of a schedule (train/schedule.h), whatever the schedule.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -32,8 +34,13 @@ class Pipeline {
   // of weighted losses, added in the order of the micro-batches, on the stage that has the head, 0
   // elsewhere. Collective over the pipeline. Throws NumericError naming the micro-batch for a loss
   // that is not finite.
-  double run(const std::vector<GptInput>& inputs, std::uint32_t dropout_seed,
-             double gradient_scale);
+  //
+  // complete(chunk, first), if given, is called whenever no micro-batch will add to the gradients
+  // of the chunk's parameters [first, ..) any more: the last chunk before the others, the last
+  // layers of a chunk before its first. What it does not say is complete when run() returns.
+  using Complete = std::function<void(int chunk, std::size_t first)>;
+  double run(const std::vector<GptInput>& inputs, std::uint32_t dropout_seed, double gradient_scale,
+             const Complete& complete = nullptr);
 
   // The negative log-likelihood of every label, without dropout: nll [b * s] in nats, overwritten
   // on the stage that has the head. Every stage gets the same input. Collective over the pipeline.
@@ -47,7 +54,7 @@ class Pipeline {
   }
   void take(std::size_t micro_batches);
   void forward(const PipelineStep& step, const GptInput& input, std::uint32_t seed, double scale);
-  void backward(const PipelineStep& step, const GptInput& input);
+  void backward(const PipelineStep& step, const GptInput& input, const Complete& complete);
   [[nodiscard]] Tensor activations(const GptInput& input) const;
 
   std::vector<GptStage*> chunks_;

@@ -92,7 +92,9 @@ Trainer::Step Trainer::step(const Window& window, const Plan& plan) {
   }
   double loss_sum = 0;
   try {
-    loss_sum = model_.pipeline().run(inputs, settings_.seed, 1 / targets);
+    loss_sum =
+        model_.pipeline().run(inputs, settings_.seed, 1 / targets,
+                              [&](int chunk, std::size_t first) { sync_.complete(chunk, first); });
   } catch (const NumericError& error) {
     throw not_finite(error.what(), plan.iteration);
   }
