@@ -11,6 +11,8 @@
 #include "data/gpt_batches.h"
 #include "golden_file.h"
 #include "model/gpt.h"
+#include "optim/gradient_norm.h"
+#include "optim/zero1.h"
 #include "tensor/ops.h"
 #include "testing.h"
 

@@ -37,7 +37,7 @@ void probe(char function, const float* x, float* y, std::int64_t count) {
         r = all(max_lane(a));
         break;
       case 'D':
-        r = all(static_cast<float>(sum(add_squares(add_widened(zero_doubles(), a), a))));
+        r = all(static_cast<float>(sum(squares(a) + add_widened(zero_doubles(), a))));
         break;
       default:
         break;
