@@ -8,12 +8,11 @@
 
 #include "base/error.h"
 #include "base/small_floats.h"
-#include "ckpt/tensor_stream.h"
 
 namespace mt {
 namespace {
 
-constexpr std::uint64_t kBand = std::uint64_t{4} << 20;  // bytes a thread reads at a time
+constexpr std::uint64_t kBand = std::uint64_t{1} << 20;  // bytes a thread reads at a time
 
 // `told`, one thread at a time.
 class Telling {
@@ -120,13 +119,14 @@ std::string place_of_difference(const CheckpointReader& a, const CheckpointReade
 
 }  // namespace
 
-void verify_checkpoint(const CheckpointReader& reader, const BytesRead& told) {
+void verify_checkpoint(const CheckpointReader& reader, TensorStream::Check check,
+                       const BytesRead& told) {
   Telling tell(told);
   for (const auto& [name, file] : reader.manifest().files) {
     if (!name.ends_with(".h5")) static_cast<void>(reader.file(name));
   }
   for_each_tensor(reader, names_of(reader), [&](const std::string& name) {
-    TensorStream stream(reader, name, kBand);
+    TensorStream stream(reader, name, kBand, check);
     TensorStream::Band band;
     while (stream.next(band)) tell(band.bytes);
   });
@@ -154,8 +154,8 @@ std::map<std::string, double> tensor_norms(const CheckpointReader& reader, const
 
 std::optional<std::string> first_difference(const CheckpointReader& a, const CheckpointReader& b,
                                             const BytesRead& told) {
-  verify_checkpoint(a, told);
-  verify_checkpoint(b, told);
+  verify_checkpoint(a, TensorStream::Check::kAll, told);
+  verify_checkpoint(b, TensorStream::Check::kAll, told);
   std::vector<std::string> names = names_of(a);
   for (const std::string& name : names_of(b)) {
     if (!a.tensors().contains(name)) names.push_back(name);

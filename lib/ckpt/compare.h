@@ -10,12 +10,14 @@
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/reshard.h"
+#include "ckpt/tensor_stream.h"
 
 namespace mt {
 
-// Reads all of a checkpoint; every hash and digest is verified, the carried files too. Throws
-// DataError naming what is damaged.
-void verify_checkpoint(const CheckpointReader& reader, const BytesRead& told);
+// Reads all of a checkpoint, and verifies every hash and, for kAll, every digest, the carried files
+// too. Throws DataError naming what is damaged.
+void verify_checkpoint(const CheckpointReader& reader, TensorStream::Check check,
+                       const BytesRead& told);
 
 // The root of the sum of squares of each tensor, by name; verified on the way. Sums are taken in
 // double in the order of the elements.
