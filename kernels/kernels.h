@@ -29,7 +29,7 @@ enum class Output { kOverwrite, kAdd };
 // c[m, n] (op)= a b. a is [m, k], or [k, m] when a_transposed; b is [k, n], or [n, k] when
 // b_transposed (a weight). After the chain: + bias[n] if given; then + residual[m, n] (leading
 // dimension ldc) if given; c gets that. If gelu is given it gets GELU(c) (tanh form; leading
-// dimension ldc). bias, residual and gelu go with kOverwrite only.
+// dimension ldc).
 // b may be of 16 bits (b_type kBf16, only b_transposed): its elements are widened, which is exact,
 // so that the result has the bits of the same numbers in f32.
 struct Gemm {

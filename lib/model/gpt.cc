@@ -9,19 +9,25 @@
 namespace mt {
 
 GptStage::Parts::Parts(const ModelConfig& model, const StageRange& stage, const Communicator& group,
-                       Pool& memory, Use what_for, DType numbers, const LayerLayout& layout)
+                       Pool& memory, Use what_for, DType numbers, const LayerLayout& cuts)
     : config(model),
       range(stage),
+      layout(cuts),
       tp(&group),
-      sliced(what_for == Use::kTraining && holds_slices(layout, group)),
+      sliced(what_for == Use::kTraining && holds_slices(cuts, group)),
       pool(&memory),
       use(what_for) {
+  add_layers(group, numbers);
+  add_gradient_parts();
+}
+
+void GptStage::Parts::add_layers(const Communicator& group, DType numbers) {
   config.check();
   MT_ASSERT(0 <= range.first_layer && range.first_layer <= range.last_layer &&
             range.last_layer <= config.num_layers);
   const Gradient gradient = use == Use::kTraining ? Gradient::kZeroed : Gradient::kNone;
   LayerSetup setup{.tp = group,
-                   .pool = memory,
+                   .pool = *pool,
                    .gradient = gradient,
                    .init_std = config.init_method_std,
                    .numbers = numbers,
@@ -57,17 +63,14 @@ GptStage::Parts::Parts(const ModelConfig& model, const StageRange& stage, const 
   if (!range.last) return;
   final_norm.emplace("final_layernorm", config.hidden_size, config.layernorm_epsilon, setup);
   final_norm->collect(parameters);
-  head.emplace(config.vocab_size, group);
+  head.emplace(config.vocab_size, group, kLogitsBlockBytes, layout.virtual_shards);
   if (tied && range.first) {
-    if (use == Use::kTraining) {
-      head_gradient = embedding->words().grad;
-      embedding_gradient.emplace(embedding->range(), config.hidden_size, memory);
-    }
+    if (use == Use::kTraining) add_tied_gradients();
     return;
   }
   const OwnedRange rows = owned_range(config.vocab_size, group);
   output_weight =
-      make_parameter(memory,
+      make_parameter(*pool,
                      {{.name = tied ? "embedding.word_embeddings.weight" : "output_layer.weight",
                        .global_shape = {config.vocab_size, config.hidden_size},
                        .offset = {rows.begin, 0},
@@ -76,6 +79,29 @@ GptStage::Parts::Parts(const ModelConfig& model, const StageRange& stage, const 
   output_weight.copy = tied;
   head_gradient = output_weight.grad;
   parameters.push_back(&output_weight);
+}
+
+void GptStage::Parts::add_tied_gradients() {
+  Parameter& words = embedding->words();
+  head_gradient = words.grad;
+  if (layout.virtual_shards == 1) {
+    embedding_gradient.emplace(embedding->range(), config.hidden_size, *pool);
+  } else {
+    words.grad_apart = Tensor::zero(*pool, words.grad.shape(), DType::kF32, MemoryKind::kGradients);
+  }
+}
+
+void GptStage::Parts::add_gradient_parts() {
+  if (use != Use::kTraining) return;
+  std::vector<Tensor> others;
+  for (const Parameter* parameter : parameters) {
+    const Tensor& sum = parameter->grad_shards.defined() ? parameter->grad_shards : parameter->grad;
+    const bool of_head = head_gradient.defined() && sum.data() == head_gradient.data();
+    if (!of_head) others.push_back(sum);
+    if (parameter->grad_apart.defined()) others.push_back(parameter->grad_apart);
+  }
+  backward_parts = GradientParts(std::move(others), layout.sample_shards);
+  if (range.last) forward_parts = GradientParts({head_gradient}, layout.sample_shards);
 }
 
 const Tensor& GptStage::Parts::head_weight() const {
@@ -160,7 +186,7 @@ Tensor GptStage::Parts::embed(const GptInput& input, std::int64_t start, const M
 }
 
 double GptStage::Parts::train_loss(const GptInput& input, const Tensor& x, double gradient_scale,
-                                   Saved& saved) {
+                                   Saved& saved, double loss_before) {
   const std::int64_t count = input.batch * input.sequence;
   const auto weight_of = [&](std::int64_t i) {
     return input.loss_weight != nullptr ? static_cast<double>(input.loss_weight[i]) : 1.0;
@@ -179,7 +205,7 @@ double GptStage::Parts::train_loss(const GptInput& input, const Tensor& x, doubl
       upload(*pool, row_weight.data(), {count}, DType::kF32, MemoryKind::kActivations), nll.data(),
       sliced ? Dx::kPart : Dx::kSummed);
   saved.d_normed = sliced ? scatter_positions(normed, *tp) : normed;
-  double sum = 0;
+  double sum = loss_before;
   for (std::int64_t i = 0; i < count; ++i) {
     // Weight 0 takes a position out, whatever its logits are.
     if (weight_of(i) != 0.0) sum += weight_of(i) * nll[static_cast<std::size_t>(i)];
@@ -230,7 +256,7 @@ void GptStage::Release::operator()(Cache* cache) const {
 
 GptStage::ForwardResult GptStage::forward(const GptInput& input, const Tensor& activations,
                                           std::uint32_t dropout_seed, double gradient_scale,
-                                          Saved& saved) {
+                                          Saved& saved, double loss_before) {
   Parts& parts = *parts_;
   MT_ASSERT(parts.use == Use::kTraining);
   parts.check(input, 0);
@@ -242,7 +268,8 @@ GptStage::ForwardResult GptStage::forward(const GptInput& input, const Tensor& a
     x = parts.blocks[i].forward(x, saved.micro, &saved.blocks[i]);
   }
   if (!parts.range.last) return {.activations = x, .loss_sum = 0};
-  return {.activations = {}, .loss_sum = parts.train_loss(input, x, gradient_scale, saved)};
+  return {.activations = {},
+          .loss_sum = parts.train_loss(input, x, gradient_scale, saved, loss_before)};
 }
 
 Tensor GptStage::backward(const GptInput& input, const Tensor& d_activations, Saved& saved,
@@ -268,6 +295,14 @@ Tensor GptStage::backward(const GptInput& input, const Tensor& d_activations, Sa
                             parts.embedding_gradient ? &*parts.embedding_gradient : nullptr);
   saved.embedding = {};
   return {};
+}
+
+void GptStage::close_part(Pass pass) {
+  (pass == Pass::kForward ? parts_->forward_parts : parts_->backward_parts).close();
+}
+
+int GptStage::sample_shards() const {
+  return parts_->layout.sample_shards;
 }
 
 void GptStage::finish_gradients() {

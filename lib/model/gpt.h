@@ -37,6 +37,8 @@ struct StageRange {
   bool last = true;                              // has final norm, head and loss
 };
 
+enum class Pass : std::uint8_t { kForward, kBackward };
+
 enum class Use { kTraining, kInference };  // inference: no gradients are held
 
 class GptStage {
@@ -79,11 +81,14 @@ class GptStage {
     double loss_sum =
         0;  // last stage: sum over positions of weight * negative log-likelihood (nats)
   };
+  // The last stage adds its loss to loss_before, row after row: given the sum of what came before,
+  // the result does not depend on how rows are put into micro-batches.
   // gradient_scale: factor of loss_sum in the function that backward differentiates (1 / weights of
   // the global batch). The last stage computes the gradient of its logits here, block by block, so
   // that they are never held whole.
   ForwardResult forward(const GptInput& input, const Tensor& activations,
-                        std::uint32_t dropout_seed, double gradient_scale, Saved& saved);
+                        std::uint32_t dropout_seed, double gradient_scale, Saved& saved,
+                        double loss_before = 0);
   // Adds into the gradients of the parameters (the last stage's forward has added the head's).
   // d_activations comes from the next stage (undefined on the last); its buffer is
   // overwritten. Returns the gradient for the previous stage (undefined on the first). What was
@@ -95,10 +100,19 @@ class GptStage {
   Tensor backward(const GptInput& input, const Tensor& d_activations, Saved& saved,
                   const Complete& complete = nullptr);
   [[nodiscard]] std::unique_ptr<Saved, Release> make_saved() const;
+  // With --reduction tree the samples that a rank of the data axis takes in a step are
+  // sample_shards() parts of equal size. To be called after the last micro-batch of each part went
+  // through a pass: the gradients that this pass adds (forward: that of the head's weight;
+  // backward: all others) begin a new part, and after the last part they are the sum over all, in a
+  // balanced tree. Both passes, in the same number of parts each step. Nothing to do with one part.
+  void close_part(Pass pass);
+  [[nodiscard]] int sample_shards() const;
   // After the last micro-batch of a step and before the gradient norm: a tied embedding's gradient
   // has two parts (embedding, head) that are kept apart over all micro-batches; this adds the
   // embedding's, held for the tokens that occurred only, into Parameter::grad, where the head's is,
-  // and clears it. Nothing to do without a tied head; calling it twice is harmless.
+  // and clears it. Nothing to do without a tied head; calling it twice is harmless. With virtual
+  // shards there is nothing to do here: the embedding's part is whole in Parameter::grad_apart, and
+  // the caller adds it after the sums over the data axis, as it does collapse_gradient_shards().
   void finish_gradients();
   // Takes what steps of that many tokens (all micro-batches) need for the embedding's part at once.
   // Without it the first step with as many takes it.

@@ -9,6 +9,7 @@
 #include "model/gpt.h"
 #include "nn/block.h"
 #include "nn/embedding.h"
+#include "nn/gradient_parts.h"
 #include "nn/layernorm.h"
 #include "nn/loss.h"
 #include "nn/positions.h"
@@ -32,7 +33,7 @@ struct GptStage::Cache {
 
 struct GptStage::Parts {
   Parts(const ModelConfig& model, const StageRange& stage, const Communicator& group, Pool& memory,
-        Use what_for, DType numbers, const LayerLayout& layout);
+        Use what_for, DType numbers, const LayerLayout& cuts);
 
   // Checks ids and sizes. `start`: position of the first token where no ids are given.
   void check(const GptInput& input, std::int64_t start) const;
@@ -55,12 +56,19 @@ struct GptStage::Parts {
   // Of x [rows, h] after the final norm, a label a row: see VocabParallelHead::nll.
   void label_nll(const Tensor& x, const std::vector<std::int32_t>& labels, float* nll,
                  std::uint8_t* greedy) const;
-  // The final norm, logits and loss, with the gradients of the head.
+  // The final norm, logits and loss, with the gradients of the head. The loss is added to
+  // loss_before.
   [[nodiscard]] double train_loss(const GptInput& input, const Tensor& x, double gradient_scale,
-                                  Saved& saved);
+                                  Saved& saved, double loss_before);
+  // Of the constructor: the layers in order, the two parts of a tied head's gradient, the counters
+  // of sample shards.
+  void add_layers(const Communicator& group, DType numbers);
+  void add_tied_gradients();
+  void add_gradient_parts();
 
   ModelConfig config;
   StageRange range;
+  LayerLayout layout;
   const Communicator* tp;
   bool sliced;  // training under sequence parallelism
   Pool* pool;
@@ -74,7 +82,8 @@ struct GptStage::Parts {
   std::optional<RowGradient> embedding_gradient;  // with a tied head: see finish_gradients
   std::vector<Parameter*> parameters;
   bool sums_parts = false;  // a pass leaves the gradients of a part of the samples only
-  std::vector<std::size_t> first_of_block;  // of parameters; one more: behind the last block
+  std::vector<std::size_t> first_of_block;      // of parameters; one more: behind the last block
+  GradientParts forward_parts, backward_parts;  // of what each pass adds: see close_part
 };
 
 }  // namespace mt

@@ -49,7 +49,8 @@ void VocabParallelEmbedding::backward(const Tensor& dy, const MicroBatch& micro,
   if (dropout.probability > 0) dropout_add(dy, {}, dy, dropout);
   const Tensor all = sliced_ ? gather_positions(dy, *tp_) : dy;
   if (apart == nullptr) {
-    embedding_backward(saved.tokens, saved.position_ids, all, range_.begin, words_.grad,
+    embedding_backward(saved.tokens, saved.position_ids, all, range_.begin,
+                       words_.grad_apart.defined() ? words_.grad_apart : words_.grad,
                        positions_.grad);
     return;
   }

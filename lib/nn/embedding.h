@@ -29,9 +29,9 @@ class VocabParallelEmbedding {
   // tables. Collective over tp (one all-reduce, or one reduce-scatter).
   [[nodiscard]] Tensor forward(const Tensor& tokens, const Tensor& position_ids,
                                const MicroBatch& micro, Saved* saved) const;
-  // Adds into the gradients; with apart, the words' part goes there. dy's buffer is overwritten.
-  // Local; under sequence parallelism collective over tp (one all-gather of dy, so that every rank
-  // has the whole gradient of the positions).
+  // Adds into the gradients, that of the words into grad_apart if there is one; with apart, it goes
+  // there. dy's buffer is overwritten. Local; under sequence parallelism collective over tp (one
+  // all-gather of dy, so that every rank has the whole gradient of the positions).
   void backward(const Tensor& dy, const MicroBatch& micro, const Saved& saved,
                 RowGradient* apart = nullptr);
 

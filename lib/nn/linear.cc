@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "nn/positions.h"
+#include "nn/shards.h"
 #include "tensor/ops.h"
 
 namespace mt {
@@ -14,6 +15,16 @@ OwnedRange even_range(std::int64_t n, const Communicator& tp, const std::string&
                          name, " are not divisible by ", tp.size()));
   }
   return owned_range(n, tp);
+}
+
+// The gradient of a vector that is added at every position: dy [b, s, h], added.
+void sum_positions(const Tensor& dy, const Parameter& vector) {
+  if (!vector.grad_shards.defined()) return sum_rows(dy, vector.grad);
+  const Tensor rows = dy.view({dy.size() / dy.dim(-1), dy.dim(-1)});
+  each_position_shard(vector.grad_shards.dim(0), dy.dim(0), dy.dim(1),
+                      [&](std::int64_t shard, std::int64_t begin, std::int64_t end) {
+                        sum_rows(rows.rows(begin, end), vector.grad_shards.rows(shard, shard + 1));
+                      });
 }
 
 }  // namespace
@@ -34,7 +45,10 @@ Tensor like_rows(const Tensor& x, std::int64_t last) {
 
 ColumnParallelLinear::ColumnParallelLinear(const std::vector<std::string>& names, std::int64_t in,
                                            std::int64_t out, const LayerSetup& setup)
-    : tp_(&setup.tp), sliced_(holds_slices(setup.layout, setup.tp)) {
+    : tp_(&setup.tp),
+      sliced_(holds_slices(setup.layout, setup.tp)),
+      shards_(local_shards(setup.layout.virtual_shards, setup.tp).count),
+      fused_(static_cast<std::int64_t>(names.size())) {
   const OwnedRange range = even_range(out, setup.tp, names.front());
   std::vector<Segment> weights, biases;
   for (const std::string& name : names) {
@@ -79,11 +93,24 @@ Tensor ColumnParallelLinear::backward(const Tensor& dy, const Saved& saved) {
   linear_dweight(dy, whole(saved.x), weight_.grad);
   sum_rows(dy, bias_.grad);
   Tensor dx = like_rows(dy, saved.x.dim(-1));
-  linear_dx(dy, weight_.value, dx);
+  local_dx(dy, dx);
   // Each rank has the part through its own features.
   if (sliced_) return scatter_positions(dx, *tp_);
   tp_->all_reduce(dx, ReduceOp::kSum);
   return dx;
+}
+
+void ColumnParallelLinear::local_dx(const Tensor& dy, const Tensor& dx) const {
+  if (shards_ == 1) return linear_dx(dy, weight_.value, dx);
+  const std::int64_t width = dy.dim(-1) / fused_;
+  sum_shards(shards_, dx, [&](int i, const Tensor& plus, const Tensor& to) {
+    std::vector<Interval> features(static_cast<std::size_t>(fused_), shard_of(width, i, shards_));
+    for (std::size_t name = 0; name < features.size(); ++name) {
+      features[name].begin += static_cast<std::int64_t>(name) * width;
+      features[name].end += static_cast<std::int64_t>(name) * width;
+    }
+    linear_dx_parts(dy, weight_.value, features, plus, to);
+  });
 }
 
 void ColumnParallelLinear::collect(std::vector<Parameter*>& out) {
@@ -93,7 +120,10 @@ void ColumnParallelLinear::collect(std::vector<Parameter*>& out) {
 
 RowParallelLinear::RowParallelLinear(const std::string& name, std::int64_t in, std::int64_t out,
                                      const LayerSetup& setup)
-    : tp_(&setup.tp), sliced_(holds_slices(setup.layout, setup.tp)) {
+    : tp_(&setup.tp),
+      sliced_(holds_slices(setup.layout, setup.tp)),
+      shards_(local_shards(setup.layout.virtual_shards, setup.tp).count),
+      added_after_(sliced_ || setup.layout.virtual_shards > 1) {
   const OwnedRange range = even_range(in, setup.tp, name);
   weight_ = make_parameter(setup.pool,
                            {{.name = name + ".weight",
@@ -105,16 +135,23 @@ RowParallelLinear::RowParallelLinear(const std::string& name, std::int64_t in, s
       setup.pool, {{.name = name + ".bias", .global_shape = {out}, .offset = {0}, .extent = {out}}},
       setup.gradient, Init::kZero, 0, setup.numbers);
   bias_.sum_over_tensor = sliced_;
+  add_gradient_shards(bias_, setup);
 }
 
 Tensor RowParallelLinear::forward(const Tensor& x, const Tensor& residual, Saved* saved) const {
   Tensor y = like_rows(x, weight_.value.dim(0));
   if (saved != nullptr) saved->x = x;
-  if (sliced_) {
-    linear(x, weight_.value, y);
-    Tensor slice = scatter_positions(y, *tp_);
-    add_bias(bias_.value, residual, slice);
-    return slice;
+  if (added_after_) {
+    sum_shards(shards_, y, [&](int i, const Tensor& plus, const Tensor& to) {
+      linear_part(x, weight_.value, shard_of(x.dim(-1), i, shards_), plus, to);
+    });
+    if (sliced_) {
+      y = scatter_positions(y, *tp_);
+    } else {
+      tp_->all_reduce(y, ReduceOp::kSum);
+    }
+    add_bias(bias_.value, residual, y);
+    return y;
   }
   // The first rank's part carries bias and residual, so that the sum holds them once and they stay
   // in the product's epilogue.
@@ -126,7 +163,7 @@ Tensor RowParallelLinear::forward(const Tensor& x, const Tensor& residual, Saved
 }
 
 Tensor RowParallelLinear::backward(const Tensor& dy, const Saved& saved) {
-  sum_rows(dy, bias_.grad);
+  sum_positions(dy, bias_);
   const Tensor all = sliced_ ? gather_positions(dy, *tp_) : dy;
   linear_dweight(all, saved.x, weight_.grad);
   Tensor dx = like_rows(all, saved.x.dim(-1));

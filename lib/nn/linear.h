@@ -82,9 +82,13 @@ class ColumnParallelLinear {
  private:
   // x, or all positions of it.
   [[nodiscard]] Tensor whole(const Tensor& x) const;
+  // This rank's part of dx, before the sum over tp.
+  void local_dx(const Tensor& dy, const Tensor& dx) const;
 
   const Communicator* tp_;
-  bool sliced_;  // under sequence parallelism
+  bool sliced_;         // under sequence parallelism
+  int shards_;          // virtual ones of this rank
+  std::int64_t fused_;  // names
   Parameter weight_, bias_;
 };
 
@@ -112,7 +116,9 @@ class RowParallelLinear {
 
  private:
   const Communicator* tp_;
-  bool sliced_;  // under sequence parallelism
+  bool sliced_;       // under sequence parallelism
+  int shards_;        // virtual ones of this rank
+  bool added_after_;  // bias and residual after the sum over tp
   Parameter weight_, bias_;
 };
 

@@ -4,34 +4,63 @@
 #include <cmath>
 #include <limits>
 
+#include "nn/shards.h"
 #include "tensor/ops.h"
 
 namespace mt {
 
+namespace {
+
+// The columns of this rank's logits that its virtual shards of the true vocabulary are.
+std::vector<Interval> owned_columns(std::int64_t vocabulary, const Communicator& tp,
+                                    int virtual_shards) {
+  const LocalShards shards = local_shards(virtual_shards, tp);
+  const std::int64_t first = owned_range(vocabulary, tp).begin;
+  std::vector<Interval> columns;
+  for (int i = shards.first; i < shards.first + shards.count; ++i) {
+    const Interval entries = shard_of(vocabulary, i, shards.total);
+    columns.push_back({.begin = entries.begin - first, .end = entries.end - first});
+  }
+  return columns;
+}
+
+}  // namespace
+
 VocabParallelCrossEntropy::VocabParallelCrossEntropy(std::int64_t vocabulary,
-                                                     const Communicator& tp)
-    : tp_(&tp), first_(owned_range(vocabulary, tp).begin) {}
+                                                     const Communicator& tp, int virtual_shards)
+    : tp_(&tp),
+      first_(owned_range(vocabulary, tp).begin),
+      columns_(owned_columns(vocabulary, tp, virtual_shards)) {}
 
 void VocabParallelCrossEntropy::forward(const Tensor& logits, const Tensor& labels, float* nll,
                                         Saved* saved) const {
   const std::int64_t rows = logits.dim(0);
-  // max, sum and target in one buffer that comes to the host at once
-  const Tensor numbers(logits.pool(), {3, rows}, DType::kF32, MemoryKind::kWorkspace);
-  const Tensor max = numbers.rows(0, 1), sum = numbers.rows(1, 2), target = numbers.rows(2, 3);
+  const auto shards = static_cast<std::int64_t>(columns_.size());
+  // The sums and targets of the shards, and the maximum, in one buffer that comes to the host at
+  // once
+  const Tensor numbers(logits.pool(), {2 * shards + 1, rows}, DType::kF32, MemoryKind::kWorkspace);
+  const Tensor sums = numbers.rows(0, shards), targets = numbers.rows(shards, 2 * shards);
+  const Tensor sum = sums.rows(0, 1), target = targets.rows(0, 1),
+               max = numbers.rows(2 * shards, 2 * shards + 1);
   cross_entropy_max(logits, max);
   tp_->all_reduce(max, ReduceOp::kMax);
-  cross_entropy_sum(logits, first_, labels, max,
-                    saved != nullptr ? Exponentials::kKept : Exponentials::kDropped, sum, target);
+  for (std::int64_t i = 0; i < shards; ++i) {
+    cross_entropy_sum(logits, first_, columns_[static_cast<std::size_t>(i)], labels, max,
+                      saved != nullptr ? Exponentials::kKept : Exponentials::kDropped,
+                      sums.rows(i, i + 1), targets.rows(i, i + 1));
+  }
+  sum_rows_as_tree(sums);
+  sum_rows_as_tree(targets);
   tp_->all_reduce(sum, ReduceOp::kSum);
   tp_->all_reduce(target, ReduceOp::kSum);  // zero on all ranks but the label's
   if (saved != nullptr) *saved = {.labels = labels, .sum = sum};
 
-  std::vector<float> host(static_cast<std::size_t>(3 * rows));
+  std::vector<float> host(static_cast<std::size_t>(numbers.size()));
   copy_to_host(numbers, host.data());
-  const float* sums = host.data() + rows;
-  const float* targets = host.data() + 2 * rows;
+  const float* of_target = host.data() + shards * rows;
   for (std::int64_t i = 0; i < rows; ++i) {
-    nll[i] = static_cast<float>(std::log(static_cast<double>(sums[i])) - targets[i]);
+    nll[i] = static_cast<float>(std::log(static_cast<double>(host[static_cast<std::size_t>(i)])) -
+                                of_target[i]);
   }
 }
 
@@ -79,12 +108,13 @@ void labels_are_best(const Tensor& logits, std::int64_t first, const Tensor& lab
 }  // namespace
 
 VocabParallelHead::VocabParallelHead(std::int64_t vocabulary, const Communicator& tp,
-                                     std::int64_t block_bytes)
+                                     std::int64_t block_bytes, int virtual_shards)
     : tp_(&tp),
       vocabulary_(vocabulary),
       block_bytes_(block_bytes),
       range_(owned_range(vocabulary, tp)),
-      cross_entropy_(vocabulary, tp) {}
+      columns_(owned_columns(vocabulary, tp, virtual_shards)),
+      cross_entropy_(vocabulary, tp, virtual_shards) {}
 
 std::int64_t VocabParallelHead::block_rows() const {
   constexpr std::int64_t kLogitBytes = sizeof(float);
@@ -122,7 +152,12 @@ void VocabParallelHead::nll_and_gradients(const Tensor& x, const Tensor& weight,
     cross_entropy_.forward(logits, labels.rows(begin, end), nll + begin, &saved);
     cross_entropy_.backward(logits, row_weight.rows(begin, end), saved);
     linear_dweight(logits, x_block, dweight);
-    linear_dx(logits, weight, x_block);  // x of this block is used up
+    // x of this block is used up
+    sum_shards(static_cast<int>(columns_.size()), x_block,
+               [&](int i, const Tensor& plus, const Tensor& to) {
+                 const Interval& columns = columns_[static_cast<std::size_t>(i)];
+                 linear_dx_parts(logits, weight, {columns}, plus, to);
+               });
   }
   // Each rank has the part through its own entries.
   if (dx == Dx::kSummed) tp_->all_reduce(x, ReduceOp::kSum);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "nn/linear.h"
+#include "tensor/ops.h"
 
 namespace mt {
 
@@ -20,8 +21,9 @@ class VocabParallelCrossEntropy {
     Tensor labels, sum;  // i32 and f32 [rows]
   };
 
-  // tp must outlive it.
-  VocabParallelCrossEntropy(std::int64_t vocabulary, const Communicator& tp);
+  // tp must outlive it. Sums over the vocabulary are cut as LayerLayout::virtual_shards says.
+  VocabParallelCrossEntropy(std::int64_t vocabulary, const Communicator& tp,
+                            int virtual_shards = 1);
 
   // labels i32 [rows], global entries -> nll, the host's [rows], in nats: overwritten. With saved,
   // the logits are overwritten by their exponentials, which backward takes. Collective over tp
@@ -33,14 +35,16 @@ class VocabParallelCrossEntropy {
  private:
   const Communicator* tp_;
   std::int64_t first_;
+  std::vector<Interval> columns_;  // of the logits, by shard
 };
 
 // The product with the head's weight [V/t, h] (tied: the word embedding) and the loss on it.
 class VocabParallelHead {
  public:
-  // tp must outlive it. block_bytes: most bytes of logits at a time (one row at least).
+  // tp must outlive it. block_bytes: most bytes of logits at a time (one row at least). Sums over
+  // the vocabulary, that of dx among them, are cut as LayerLayout::virtual_shards says.
   VocabParallelHead(std::int64_t vocabulary, const Communicator& tp,
-                    std::int64_t block_bytes = kLogitsBlockBytes);
+                    std::int64_t block_bytes = kLogitsBlockBytes, int virtual_shards = 1);
 
   // Rows of logits that a block holds, the same on every rank.
   [[nodiscard]] std::int64_t block_rows() const;
@@ -64,6 +68,7 @@ class VocabParallelHead {
   const Communicator* tp_;
   std::int64_t vocabulary_, block_bytes_;
   OwnedRange range_;
+  std::vector<Interval> columns_;  // of the logits, by shard
   VocabParallelCrossEntropy cross_entropy_;
 };
 

@@ -1,5 +1,6 @@
 #include "tensor/ops.h"
 
+#include <cstddef>
 #include <utility>
 
 #include "tensor/ops_checks.h"
@@ -7,6 +8,13 @@
 namespace mt {
 
 using namespace ops;
+namespace {
+
+bool lies_in(const Interval& part, std::int64_t size) {
+  return 0 <= part.begin && part.begin <= part.end && part.end <= size;
+}
+
+}  // namespace
 
 void copy_from_host(const void* from, const Tensor& to) {
   to.device().runtime->copy(to.data(), from, static_cast<std::size_t>(to.bytes()));
@@ -82,6 +90,50 @@ void linear_dx(const Tensor& dy, const Tensor& weight, const Tensor& dx) {
                                     .ldb = n,
                                     .c = dx.data(),
                                     .ldc = n});
+}
+
+void linear_part(const Tensor& x, const Tensor& weight, const Interval& part, const Tensor& plus,
+                 const Tensor& y) {
+  const std::int64_t m = rows_of(x), k = columns_of(x), n = columns_of(y);
+  require(floats({&x, &y}) && is_weight(weight) && weight.shape() == Shape{n, k} &&
+              rows_of(y) == m && lies_in(part, k) && float_or_none(plus, m * n),
+          "linear_part", {&x, &weight, &plus, &y});
+  const auto skipped = static_cast<std::size_t>(part.begin) * dtype_size(weight.dtype());
+  kernels_of(x).gemm(DType::kF32, {.m = m,
+                                   .n = n,
+                                   .k = part.end - part.begin,
+                                   .a = x.as<float>() + part.begin,
+                                   .lda = k,
+                                   .b = weight.as<std::byte>() + skipped,
+                                   .b_type = weight.dtype(),
+                                   .ldb = k,
+                                   .b_transposed = true,
+                                   .c = y.data(),
+                                   .ldc = n,
+                                   .residual = data_or_null(plus)});
+}
+
+void linear_dx_parts(const Tensor& dy, const Tensor& weight, const std::vector<Interval>& parts,
+                     const Tensor& plus, const Tensor& dx) {
+  const std::int64_t m = rows_of(dy), n = columns_of(dx), k = columns_of(dy);
+  require(floats({&dy, &weight, &dx}) && weight.shape() == Shape{k, n} && rows_of(dx) == m &&
+              !parts.empty() && float_or_none(plus, m * n),
+          "linear_dx_parts", {&dy, &weight, &plus, &dx});
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    require(lies_in(parts[i], k), "linear_dx_parts", {&dy, &weight});
+    kernels_of(dy).gemm(DType::kF32,
+                        {.m = m,
+                         .n = n,
+                         .k = parts[i].end - parts[i].begin,
+                         .a = dy.as<float>() + parts[i].begin,
+                         .lda = k,
+                         .b = weight.as<float>() + parts[i].begin * n,
+                         .ldb = n,
+                         .c = dx.data(),
+                         .ldc = n,
+                         .output = i == 0 ? Output::kOverwrite : Output::kAdd,
+                         .residual = i + 1 == parts.size() ? data_or_null(plus) : nullptr});
+  }
 }
 
 void linear_dweight(const Tensor& dy, const Tensor& x, const Tensor& dweight) {
@@ -232,19 +284,20 @@ void cross_entropy_max(const Tensor& logits, const Tensor& max) {
                                                      .max = max.as<float>()});
 }
 
-void cross_entropy_sum(const Tensor& logits, std::int64_t first, const Tensor& labels,
-                       const Tensor& max, Exponentials exponentials, const Tensor& sum,
-                       const Tensor& target) {
+void cross_entropy_sum(const Tensor& logits, std::int64_t first, const Interval& columns,
+                       const Tensor& labels, const Tensor& max, Exponentials exponentials,
+                       const Tensor& sum, const Tensor& target) {
   const std::int64_t rows = rows_of(logits);
-  require(floats({&logits, &max, &sum, &target}) && integers(labels, rows) && max.size() == rows &&
-              sum.size() == rows && target.size() == rows,
+  require(floats({&logits, &max, &sum, &target}) && lies_in(columns, columns_of(logits)) &&
+              integers(labels, rows) && max.size() == rows && sum.size() == rows &&
+              target.size() == rows,
           "cross_entropy_sum", {&logits, &labels, &max, &sum, &target});
   kernels_of(logits).cross_entropy_sum(DType::kF32,
                                        {.rows = rows,
-                                        .cols = columns_of(logits),
+                                        .cols = columns.end - columns.begin,
                                         .ld = columns_of(logits),
-                                        .first = first,
-                                        .logits = logits.data(),
+                                        .first = first + columns.begin,
+                                        .logits = logits.as<float>() + columns.begin,
                                         .keep_exp = exponentials == Exponentials::kKept,
                                         .labels = labels.as<std::int32_t>(),
                                         .max = max.as<float>(),

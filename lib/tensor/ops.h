@@ -49,6 +49,18 @@ void linear(const Tensor& x, const Tensor& weight, const Tensor& y, const Epilog
 void linear_columns(const Tensor& x, const Tensor& weight, const Tensor& y, std::int64_t column);
 // dx [.., k] = dy [.., n] W.
 void linear_dx(const Tensor& dy, const Tensor& weight, const Tensor& dx);
+// Things begin to end - 1 of a dimension; may be empty.
+struct Interval {
+  std::int64_t begin = 0, end = 0;
+};
+// The same products with parts of their contractions; plus, of the result's shape and another
+// buffer, is added after the chain, or undefined.
+// y [.., n] = x [.., part] W [:, part]^T + plus.
+void linear_part(const Tensor& x, const Tensor& weight, const Interval& part, const Tensor& plus,
+                 const Tensor& y);
+// dx [.., k] = one chain over the parts in their order, dy [.., part] W [part, :], then + plus.
+void linear_dx_parts(const Tensor& dy, const Tensor& weight, const std::vector<Interval>& parts,
+                     const Tensor& plus, const Tensor& dx);
 // dweight [n, k] += dy^T x: added, a chain over the rows that continues from the present value.
 void linear_dweight(const Tensor& dy, const Tensor& x, const Tensor& dweight);
 
@@ -110,12 +122,12 @@ void embedding_backward(const Tensor& tokens, const Tensor& position_ids, const 
                         std::int64_t first, const Tensor& dwords, const Tensor& dpositions);
 
 // The steps of softmax cross entropy on logits [rows, V/t] whose columns start at entry `first`;
-// everything else is [rows], labels i32.
+// everything else is [rows], labels i32. Sum and target are those of the given columns.
 void cross_entropy_max(const Tensor& logits, const Tensor& max);
 enum class Exponentials { kDropped, kKept };  // kept: they overwrite the logits
-void cross_entropy_sum(const Tensor& logits, std::int64_t first, const Tensor& labels,
-                       const Tensor& max, Exponentials exponentials, const Tensor& sum,
-                       const Tensor& target);
+void cross_entropy_sum(const Tensor& logits, std::int64_t first, const Interval& columns,
+                       const Tensor& labels, const Tensor& max, Exponentials exponentials,
+                       const Tensor& sum, const Tensor& target);
 void cross_entropy_grad(const Tensor& logits, std::int64_t first, const Tensor& labels,
                         const Tensor& sum, const Tensor& weight);
 

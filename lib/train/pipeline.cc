@@ -6,6 +6,17 @@
 #include "base/error.h"
 
 namespace mt {
+namespace {
+
+// ((0 + 1) + (2 + 3)) + ...; a power of two of them.
+double tree_sum(std::vector<double> parts) {
+  for (; parts.size() > 1; parts.resize(parts.size() / 2)) {
+    for (std::size_t i = 0; i < parts.size() / 2; ++i) parts[i] = parts[2 * i] + parts[2 * i + 1];
+  }
+  return parts[0];
+}
+
+}  // namespace
 
 StageRange chunk_range(std::int64_t layers, const ScheduleShape& shape, int stage, int chunk) {
   const std::int64_t parts = std::int64_t{shape.stages} * shape.chunks;
@@ -32,6 +43,10 @@ Pipeline::Pipeline(std::vector<GptStage*> chunks, const ScheduleShape& shape,
       free_(chunks_.size()) {
   MT_ASSERT(forth.size() == shape.stages && static_cast<int>(chunks_.size()) == shape.chunks);
   MT_ASSERT(back.size() == forth.size() && back.rank() == forth.rank());
+}
+
+bool Pipeline::ends_part(const PipelineStep& step) const {
+  return (step.micro_batch + 1) % part_ == 0;
 }
 
 Tensor Pipeline::activations(const GptInput& input) const {
@@ -61,7 +76,9 @@ void Pipeline::token_nll(const GptInput& input, float* nll) {
 double Pipeline::run(const std::vector<GptInput>& inputs, std::uint32_t dropout_seed,
                      double gradient_scale, const Complete& complete) {
   take(inputs.size());
-  loss_sum_ = 0;
+  MT_ASSERT(shape_.micro_batches % chunks_[0]->sample_shards() == 0);
+  part_ = shape_.micro_batches / chunks_[0]->sample_shards();
+  part_losses_.assign(1, 0.0);
   for (const PipelineStep& step : steps_) {
     const GptInput& input = inputs[static_cast<std::size_t>(step.micro_batch)];
     if (step.phase == Phase::kForward) {
@@ -72,7 +89,7 @@ double Pipeline::run(const std::vector<GptInput>& inputs, std::uint32_t dropout_
   }
   forth_.finish_sends();
   back_.finish_sends();
-  return loss_sum_;
+  return tree_sum(part_losses_);
 }
 
 void Pipeline::forward(const PipelineStep& step, const GptInput& input, std::uint32_t seed,
@@ -86,16 +103,21 @@ void Pipeline::forward(const PipelineStep& step, const GptInput& input, std::uin
   if (free_[chunk].empty()) free_[chunk].push_back(chunks_[chunk]->make_saved());
   SavedPtr saved = std::move(free_[chunk].back());
   free_[chunk].pop_back();
-  const GptStage::ForwardResult result = chunks_[chunk]->forward(input, x, seed, scale, *saved);
+  const GptStage::ForwardResult result =
+      chunks_[chunk]->forward(input, x, seed, scale, *saved, part_losses_.back());
   in_flight_[chunk].push_back(std::move(saved));
   if (last(step.chunk)) {
-    loss_sum_ += result.loss_sum;
-    if (!std::isfinite(loss_sum_)) {
-      throw NumericError(cat("the loss of micro-batch ", step.micro_batch, " is ", loss_sum_));
+    part_losses_.back() = result.loss_sum;
+    if (!std::isfinite(result.loss_sum)) {
+      throw NumericError(
+          cat("the loss of micro-batch ", step.micro_batch, " is ", result.loss_sum));
     }
   } else {
     forth_.send(result.activations, (forth_.rank() + 1) % forth_.size());
   }
+  if (!ends_part(step)) return;
+  chunks_[chunk]->close_part(Pass::kForward);
+  if (last(step.chunk) && step.micro_batch + 1 < shape_.micro_batches) part_losses_.push_back(0);
 }
 
 void Pipeline::backward(const PipelineStep& step, const GptInput& input, const Complete& complete) {
@@ -116,6 +138,7 @@ void Pipeline::backward(const PipelineStep& step, const GptInput& input, const C
   if (!first(step.chunk)) {
     back_.send(dx, (back_.rank() + back_.size() - 1) % back_.size());
   }
+  if (ends_part(step)) chunks_[chunk]->close_part(Pass::kBackward);
 }
 
 }  // namespace mt

@@ -29,11 +29,12 @@ class Pipeline {
            const Communicator& back, Pool& pool);
 
   // Forward and backward of all micro-batches; gradients are added. Their number need not be that
-  // of the shape, which must then be good for it (ScheduleShape::check).
-  // Every stage gets the same inputs (labels and weights matter on the last alone). Returns the sum
-  // of weighted losses, added in the order of the micro-batches, on the stage that has the head, 0
-  // elsewhere. Collective over the pipeline. Throws NumericError naming the micro-batch for a loss
-  // that is not finite.
+  // of the shape, which must then be good for it (ScheduleShape::check), and is a multiple of the
+  // stages' sample_shards(), each of which is so many consecutive micro-batches. Every stage gets
+  // the same inputs (labels and weights matter on the last alone). Returns the sum of weighted
+  // losses on the stage that has the head, 0 elsewhere: one chain over the positions of a sample
+  // shard, the shards in a balanced tree. Collective over the pipeline. Throws NumericError naming
+  // the micro-batch for a loss that is not finite.
   //
   // complete(chunk, first), if given, is called whenever no micro-batch will add to the gradients
   // of the chunk's parameters [first, ..) any more: the last chunk before the others, the last
@@ -53,6 +54,8 @@ class Pipeline {
     return chunk == shape_.chunks - 1 && forth_.rank() == forth_.size() - 1;
   }
   void take(std::size_t micro_batches);
+  // True for the last micro-batch of a sample shard.
+  [[nodiscard]] bool ends_part(const PipelineStep& step) const;
   void forward(const PipelineStep& step, const GptInput& input, std::uint32_t seed, double scale);
   void backward(const PipelineStep& step, const GptInput& input, const Complete& complete);
   [[nodiscard]] Tensor activations(const GptInput& input) const;
@@ -65,7 +68,8 @@ class Pipeline {
   std::vector<PipelineStep> steps_;
   // By chunk: what is in flight, oldest first, and what is free for use again.
   std::vector<std::vector<SavedPtr>> in_flight_, free_;
-  double loss_sum_ = 0;
+  int part_ = 1;                     // micro-batches of a sample shard
+  std::vector<double> part_losses_;  // of the sample shards so far
 };
 
 }  // namespace mt
