@@ -3,7 +3,7 @@ add_library(mt_model_testing STATIC testing.cc)
 target_include_directories(mt_model_testing PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
 target_link_libraries(mt_model_testing PUBLIC mt_flags mt_model mt_optim GTest::gtest)
 
-foreach(part linear attention block loss config model adam lr_schedule)
+foreach(part linear shards attention block loss config model adam lr_schedule)
   mt_test(${part} LABEL unit LIBS mt_model_testing mt_model mt_optim)
 endforeach()
 

@@ -62,7 +62,11 @@ void randomise(const std::vector<Parameter*>& parameters, std::uint32_t seed) {
 }
 
 void zero_gradients(const std::vector<Parameter*>& parameters) {
-  for (const Parameter* parameter : parameters) parameter->grad.fill_zero();
+  for (const Parameter* parameter : parameters) {
+    parameter->grad.fill_zero();
+    if (parameter->grad_apart.defined()) parameter->grad_apart.fill_zero();
+    if (parameter->grad_shards.defined()) parameter->grad_shards.fill_zero();
+  }
 }
 
 double weighted_sum(const Tensor& y, const Tensor& weights) {
