@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/multiprecision/cpp_int.hpp>
 #include <limits>
 
@@ -75,6 +76,19 @@ std::vector<Kind> kinds() {
       }
       all.push_back({"two magnitudes", x});
       all.push_back({"between two magnitudes", with_exponents(3000, low, std::max(low, high - 1))});
+    }
+  }
+  // What the digits leave of each square has one sign and is all but the most that it can be, and
+  // the smallest element is odd: a double has no bit to spare at a spread of 19 (of 41 with three
+  // digits), and one more would be rounded.
+  const float filling = 16777216.0F - 13.0F;  // its square is 9 modulo 32
+  for (const auto& [middle, spreads] :
+       {std::pair{0, std::array{18, 19, 20, 21}}, {22, std::array{40, 41, 42, 43}}}) {
+    for (const int spread : spreads) {
+      Numbers x(1024, std::ldexp(filling, -middle));
+      x.front() = filling;
+      x.back() = std::ldexp(filling, -spread);
+      all.push_back({"filling digits", x});
     }
   }
   return all;
