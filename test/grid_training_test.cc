@@ -70,6 +70,41 @@ TEST_F(GridTraining, every_grid_trains_the_same_model) {
   }
 }
 
+// One bit of one rank's copy: found at the interval and at the save, named with tensor and rank.
+TEST_F(GridTraining, replicas_that_differ_end_the_run) {
+  const Grid grid{.tensor = 2, .data = 2};
+  const auto message = [&](const Words& more) -> std::string {
+    try {
+      run_local_ranks(grid.ranks(), [&](const Communicator& world) {
+        testing::Job job(model() + grid.words() + more, 1);
+        (void)job.run_on(
+            world, [](TrainingRun&) {},
+            [&](TrainingRun& run) {
+              if (world.rank() != 2) return;
+              for (Parameter* parameter : run.parameters()) {
+                if (parameter->segments[0].name == "layers.3.mlp.dense_h_to_4h.weight") {
+                  parameter->value.as<float>()[7] += 0.5F;
+                }
+              }
+            });
+      });
+    } catch (const NumericError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  for (const Words& more : {Words{"--check-replicas-interval", "2"}, saving("spoiled")}) {
+    const std::string found = message(more);
+    EXPECT_NE(found.find("layers.3.mlp.dense_h_to_4h.weight"), std::string::npos) << found;
+    EXPECT_NE(found.find("rank"), std::string::npos) << found;
+    EXPECT_NE(found.find(more[0] == "--save" ? "iteration 3: " : "iteration 2: "),
+              std::string::npos)
+        << found;
+  }
+  EXPECT_FALSE(std::filesystem::exists(last("spoiled", 3)));
+  EXPECT_EQ(message({}), "");  // without a save or an interval nobody looks
+}
+
 // A pipeline alone cuts no sum: it changes no bit in either mode.
 TEST_F(GridTraining, stages_change_no_bit) {
   const Trained one = train(1, {});

@@ -128,11 +128,13 @@ class Job {
     return training.run();
   }
 
-  // As one rank of several. `finish` sees the run when it has ended.
+  // As one rank of several. `finish` sees the run when it has ended, `spoil` before it begins.
   [[nodiscard]] int run_on(const Communicator& world,
-                           const std::function<void(TrainingRun&)>& finish) {
+                           const std::function<void(TrainingRun&)>& finish,
+                           const std::function<void(TrainingRun&)>& spoil = nullptr) {
     TrainingRun training(start(world), world, pool_,
                          [this] { return stop_ ? stop_(asked_++) : 0; });
+    if (spoil) spoil(training);
     const int status = training.run();
     finish(training);
     return status;

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "ckpt/grid_content.h"
 #include "ckpt/parameters.h"
+#include "train/replicas.h"
 
 namespace mt {
 
@@ -178,6 +179,8 @@ int TrainingRun::train() {
     if (stop.signal != 0) return this->stop(stop.signal);
     step();
     const std::int64_t iteration = start_.state.iteration;
+    const std::int64_t interval = start_.options.parallel.check_replicas_interval;
+    if (interval > 0 && iteration % interval == 0) compare_replicas();
     stop = agree_on_stop();
     if (stop.signal == 0 && validation_due()) stop = validate();
     if (stop.signal != 0 && (!finished() || validation_due())) return this->stop(stop.signal);
@@ -400,12 +403,21 @@ CheckpointContent TrainingRun::content() {
   return content;
 }
 
+void TrainingRun::compare_replicas() {
+  try {
+    check_replicas(grid_, model_.chunks());
+  } catch (const NumericError& error) {
+    throw NumericError(cat("iteration ", start_.state.iteration, ": ", error.what(), left()));
+  }
+}
+
 void TrainingRun::save(Chance chance) {
   if (saver_ == nullptr) return;
   take_save(Wait::kYes);
   const std::int64_t iteration = start_.state.iteration;
   if (saved_iteration_ == iteration) return;
   world_.progress(iteration, "saving");
+  compare_replicas();
   // What a failed save of this very iteration left may stand in the way.
   const bool replace = start_.same_folder || failed_iteration_ == iteration;
   if (start_.options.run.async_save && chance == Chance::kMore) {

@@ -58,6 +58,8 @@ class TrainingRun {
   void report(const Trainer::Step& step, const Trainer::Plan& plan, double seconds,
               std::int64_t minor_faults);
   [[nodiscard]] Json moved();  // since the last call, by communicator
+  // Throws NumericError if weights that several ranks hold differ.
+  void compare_replicas();
   void report_spike(double loss, const Trainer::Plan& plan);
   [[nodiscard]] bool finished() const;
   [[nodiscard]] std::int64_t batch_size() const;    // of the next iteration
