@@ -80,6 +80,9 @@ std::vector<Pair> all_grids() {
       if (tensor * pipeline > 1) {
         pairs.push_back({{.tensor = tensor, .pipeline = pipeline}, {}, tensor == 1});
       }
+      pairs.push_back({{.tensor = tensor, .pipeline = pipeline, .virtual_shards = 8},
+                       {.virtual_shards = 8},
+                       true});
     }
   }
   pairs.push_back(

@@ -26,6 +26,12 @@ on 1 2 "${generate[@]}" < prompts > cut.json || fail "two stages"
 cmp one.json cut.json || fail "two stages: other bytes"
 on 2 2 "${generate[@]}" < prompts > cut.json || fail "2 x 2 ranks"
 cmp <(jq -c '[.index, .text, .tokens]' one.json) <(jq -c '[.index, .text, .tokens]' cut.json) || fail "2 x 2 ranks: other texts"
+for grid in "1 1" "2 2"; do
+  # shellcheck disable=SC2086
+  on $grid "${generate[@]}" --reduction tree --virtual-shards 4 < prompts > "tree${grid// /x}.json" || fail "tree on $grid"
+done
+cmp tree1x1.json tree2x2.json || fail "--reduction tree: other bytes on 2 x 2 ranks"
+cmp -s one.json tree1x1.json && fail "--reduction tree sums as fast does"
 
 # Scores and perplexities, with weights of half the size.
 head -c 3000 "$hf/gpt-shakespeare/vocab.json" > text
