@@ -100,11 +100,19 @@ void SharedSegments::reduce_all(const Elements& x, ReduceOp op) {
   for (std::int64_t begin = 0; begin < x.count; begin += step) {
     const std::int64_t count = std::min(step, x.count - begin);
     std::byte* const here = at(x.data, begin * width);
-    std::memcpy(half(rank_), here, static_cast<std::size_t>(count * width));
-    wait_for_all();
+    // Nobody else reads this rank's own slice of its own piece: it is not shown, and the sum may
+    // lie in its place.
     const Slice mine = slice_of(count, ranks, static_cast<int>(rank_));
-    for (std::size_t r = 0; r < parts.size(); ++r) parts[r] = half(r) + mine.begin * width;
-    // Nobody else reads this rank's own slice of its own piece: the sum may lie there.
+    const auto show = [&](std::int64_t from, std::int64_t to) {
+      std::memcpy(half(rank_) + from * width, here + from * width,
+                  static_cast<std::size_t>((to - from) * width));
+    };
+    show(0, mine.begin);
+    show(mine.end, count);
+    wait_for_all();
+    for (std::size_t r = 0; r < parts.size(); ++r) {
+      parts[r] = (r == rank_ ? here : half(r)) + mine.begin * width;
+    }
     combine_tree(x.kind, op, parts, mine.end - mine.begin, half(rank_) + mine.begin * width);
     wait_for_all();
     for (std::size_t r = 0; r < parts.size(); ++r) {
@@ -124,13 +132,16 @@ void SharedSegments::scatter_sum(const Elements& whole, const Elements& part) {
   std::vector<const void*> parts(base_.size());
   for (std::int64_t begin = 0; begin < part.count; begin += step) {
     const std::int64_t count = std::min(step, part.count - begin);
+    const auto own = static_cast<std::int64_t>(rank_);
     for (std::int64_t r = 0; r < ranks; ++r) {
+      if (r == own) continue;  // nobody else reads it
       std::memcpy(half(rank_) + r * count * width, at(whole.data, (r * part.count + begin) * width),
                   static_cast<std::size_t>(count * width));
     }
     wait_for_all();
     for (std::size_t r = 0; r < parts.size(); ++r) {
-      parts[r] = half(r) + static_cast<std::int64_t>(rank_) * count * width;
+      parts[r] = r == rank_ ? at(whole.data, (own * part.count + begin) * width)
+                            : half(r) + own * count * width;
     }
     combine_tree(whole.kind, ReduceOp::kSum, parts, count, at(part.data, begin * width));
     turn();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "nn/shards.h"
 #include "optim/zero1.h"
 #include "tensor/ops.h"
 
@@ -50,18 +51,6 @@ std::vector<DataBuckets::Entry> value_entries(const std::vector<Parameter*>& par
   return entries;
 }
 
-// gradient = the balanced tree over the rows of shards, which become zero.
-void collapse(const Tensor& shards, const Tensor& gradient) {
-  const std::int64_t rows = shards.dim(0);
-  for (std::int64_t step = 1; step < rows; step *= 2) {
-    for (std::int64_t row = 0; row + step < rows; row += 2 * step) {
-      add(shards.rows(row + step, row + step + 1), shards.rows(row, row + 1));
-    }
-  }
-  copy(shards.rows(0, 1), gradient);
-  shards.fill_zero();
-}
-
 }  // namespace
 
 GradientSync::GradientSync(const ProcessGrid& grid, std::vector<GptStage*> stages,
@@ -99,7 +88,7 @@ void GradientSync::finish() {
   gradients_.sum_rest();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& parameter = *parameters_[i];
-    if (parameter.grad_shards.defined()) collapse(parameter.grad_shards, parameter.grad);
+    collapse_gradient_shards(parameter);
     if (!parameter.grad_apart.defined()) continue;
     add(parameter.grad_apart.rows(slices_[i].begin, slices_[i].end), slice_of(i));
     parameter.grad_apart.fill_zero();

@@ -86,7 +86,7 @@ for what in "$@"; do
       for ranks in $(seq 2 "$most"); do
         many=$(rate "$ranks" 1 --micro-batch-size 4 --global-batch-size $((4 * ranks)))
         awk -v n="$ranks" -v a="$base" -v b="$many" 'BEGIN {
-          printf "{\"bench\":\"grid\",\"what\":\"weak scaling, %d data ranks: t1 / tN (two points only on two cores)\",\"value\":%.3f,\"unit\":\"x\",\"goal\":\"\",\"rounds\":1,\"command\":\"test/bench/grid.sh\"}\n", n, b / a / n }'
+          printf "{\"bench\":\"grid\",\"what\":\"weak scaling, %d data ranks: t1 / tN (two points only on two cores)\",\"value\":%.3f,\"unit\":\"x\",\"goal\":\"\",\"rounds\":1,\"command\":\"test/bench/weak_scaling.sh\"}\n", n, b / a / n }'
       done ;;
     *) echo "grid.sh: unknown measurement $what" >&2; exit 2 ;;
   esac
