@@ -335,9 +335,11 @@ TEST(grid_inference, of_equal_logits_the_lowest_entry_is_greedy) {
                                  DType::kF32, MemoryKind::kWeights);
       std::vector<float> nll(3);
       std::vector<std::uint8_t> greedy(3, 7);
+      // Of this rank's own pool: pools are not shared between threads.
       VocabParallelHead(11, tp).nll(
-          copy_of(x), part, upload(pool, labels.data(), {3}, DType::kI32, MemoryKind::kWorkspace),
-          nll.data(), greedy.data());
+          upload(pool, x.as<float>(), {3, 6}, DType::kF32, MemoryKind::kWorkspace), part,
+          upload(pool, labels.data(), {3}, DType::kI32, MemoryKind::kWorkspace), nll.data(),
+          greedy.data());
       EXPECT_EQ(greedy, (std::vector<std::uint8_t>{0, 1, 0})) << ranks;
     });
   }
@@ -372,8 +374,10 @@ TEST(inference_grid, sizes_that_do_not_go_are_refused_with_the_arithmetic) {
             "started as 4 ranks: --tensor-model-parallel-size 2 x --pipeline-model-parallel-size 3 "
             "makes 6");
   EXPECT_EQ(refused([&] { (void)options.grid(12); }).substr(0, 19), "started as 12 ranks");
+  EXPECT_EQ(options.layout().virtual_shards, 1);
   options.reduction = "tree";
   EXPECT_EQ(options.grid(6).tensor, 2);
+  EXPECT_EQ(options.layout().virtual_shards, 8);
   options.virtual_shards = 6;
   EXPECT_EQ(refused([&] { (void)options.grid(6); }),
             "--virtual-shards 6: expected a power of two from 1 to 1024");
