@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "nn/gradient_parts.h"
 #include "nn/layernorm.h"
 #include "testing.h"
