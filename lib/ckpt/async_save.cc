@@ -94,7 +94,11 @@ void RunSaver::guard(const Step& step) {
   try {
     step();
   } catch (const EnvironmentError& error) {
-    outcome_.failure = error.what();
+    if (before_failed_) {
+      error_ = std::current_exception();
+    } else {
+      outcome_.failure = error.what();
+    }
   } catch (const std::bad_alloc&) {
     outcome_.failure = cat("cannot write ", outcome_.directory, ": out of memory");
   } catch (...) {
@@ -105,6 +109,7 @@ void RunSaver::guard(const Step& step) {
 void RunSaver::begin(std::int64_t iteration, bool replace) {
   began_ = std::chrono::steady_clock::now();
   error_ = nullptr;
+  before_failed_ = false;
   outcome_ = {};
   outcome_.iteration = iteration;
   outcome_.directory = iteration_directory(settings_.run, iteration);
@@ -114,12 +119,18 @@ void RunSaver::begin(std::int64_t iteration, bool replace) {
 void RunSaver::write(const CheckpointContent& content, int most_threads) {
   if (pending_ == nullptr) return;
   pending_->write(content, most_threads, [&] {
-    if (settings_.before) settings_.before(content);
+    if (!settings_.before) return;
+    before_failed_ = true;
+    settings_.before(content);
+    before_failed_ = false;
   });
 }
 
 void RunSaver::end(const CheckpointContent& content) {
   guard([&] {
+    double failed = before_failed_ ? 1 : 0;
+    world_.all_reduce(&failed, 1, ReduceOp::kMax);
+    before_failed_ = failed > 0;
     pending_->commit(content);
     outcome_.committed = true;
     run_on(0, world_, [&] { retain_checkpoints(settings_.run, settings_.keep); });

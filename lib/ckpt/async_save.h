@@ -95,6 +95,7 @@ class RunSaver {
   std::chrono::steady_clock::time_point began_;
   Outcome outcome_;
   std::exception_ptr error_;
+  bool before_failed_ = false;  // on any rank, once all have ended; then its error is thrown
   std::thread thread_;
 };
 
