@@ -77,6 +77,7 @@ void GptStage::Parts::add_layers(const Communicator& group, DType numbers) {
                        .extent = {rows.size(), config.hidden_size}}},
                      gradient, Init::kNormal, config.init_method_std, numbers);
   output_weight.copy = tied;
+  output_weight.written_by_products = true;
   head_gradient = output_weight.grad;
   parameters.push_back(&output_weight);
 }
@@ -84,6 +85,7 @@ void GptStage::Parts::add_layers(const Communicator& group, DType numbers) {
 void GptStage::Parts::add_tied_gradients() {
   Parameter& words = embedding->words();
   head_gradient = words.grad;
+  words.written_by_products = true;
   if (layout.virtual_shards == 1) {
     embedding_gradient.emplace(embedding->range(), config.hidden_size, *pool);
   } else {
@@ -102,6 +104,10 @@ void GptStage::Parts::add_gradient_parts() {
   }
   backward_parts = GradientParts(std::move(others), layout.sample_shards);
   if (range.last) forward_parts = GradientParts({head_gradient}, layout.sample_shards);
+}
+
+Parameter& GptStage::Parts::head_parameter() {
+  return output_weight.value.defined() ? output_weight : embedding->words();
 }
 
 const Tensor& GptStage::Parts::head_weight() const {
@@ -203,7 +209,8 @@ double GptStage::Parts::train_loss(const GptInput& input, const Tensor& x, doubl
       normed.view({count, config.hidden_size}), head_weight(), head_gradient,
       upload(*pool, input.labels, {count}, DType::kI32, MemoryKind::kActivations),
       upload(*pool, row_weight.data(), {count}, DType::kF32, MemoryKind::kActivations), nll.data(),
-      sliced ? Dx::kPart : Dx::kSummed);
+      sliced ? Dx::kPart : Dx::kSummed,
+      take_stale(head_parameter()) ? Output::kOverwrite : Output::kAdd);
   saved.d_normed = sliced ? scatter_positions(normed, *tp) : normed;
   double sum = loss_before;
   for (std::int64_t i = 0; i < count; ++i) {

@@ -53,6 +53,7 @@ struct GptStage::Parts {
   [[nodiscard]] Tensor run(const GptInput& input, const Tensor& activations = {},
                            std::vector<Tensor>* trace = nullptr) const;
   [[nodiscard]] const Tensor& head_weight() const;
+  [[nodiscard]] Parameter& head_parameter();  // whose gradient the head writes
   // Of x [rows, h] after the final norm, a label a row: see VocabParallelHead::nll.
   void label_nll(const Tensor& x, const std::vector<std::int32_t>& labels, float* nll,
                  std::uint8_t* greedy) const;

@@ -27,6 +27,11 @@ void sum_positions(const Tensor& dy, const Parameter& vector) {
                       });
 }
 
+// What the next product does with the gradient.
+Output output_of(Parameter& weight) {
+  return take_stale(weight) ? Output::kOverwrite : Output::kAdd;
+}
+
 }  // namespace
 
 OwnedRange owned_range(std::int64_t n, const Communicator& tp) {
@@ -63,6 +68,7 @@ ColumnParallelLinear::ColumnParallelLinear(const std::vector<std::string>& names
   }
   weight_ = make_parameter(setup.pool, std::move(weights), setup.gradient, Init::kNormal,
                            setup.init_std, setup.numbers);
+  weight_.written_by_products = true;
   bias_ =
       make_parameter(setup.pool, std::move(biases), setup.gradient, Init::kZero, 0, setup.numbers);
 }
@@ -90,7 +96,7 @@ ColumnParallelLinear::WithGelu ColumnParallelLinear::forward_gelu(const Tensor& 
 }
 
 Tensor ColumnParallelLinear::backward(const Tensor& dy, const Saved& saved) {
-  linear_dweight(dy, whole(saved.x), weight_.grad);
+  linear_dweight(dy, whole(saved.x), weight_.grad, output_of(weight_));
   sum_rows(dy, bias_.grad);
   Tensor dx = like_rows(dy, saved.x.dim(-1));
   local_dx(dy, dx);
@@ -131,6 +137,7 @@ RowParallelLinear::RowParallelLinear(const std::string& name, std::int64_t in, s
                              .offset = {0, range.begin},
                              .extent = {out, range.size()}}},
                            setup.gradient, Init::kNormal, setup.init_std, setup.numbers);
+  weight_.written_by_products = true;
   bias_ = make_parameter(
       setup.pool, {{.name = name + ".bias", .global_shape = {out}, .offset = {0}, .extent = {out}}},
       setup.gradient, Init::kZero, 0, setup.numbers);
@@ -165,7 +172,7 @@ Tensor RowParallelLinear::forward(const Tensor& x, const Tensor& residual, Saved
 Tensor RowParallelLinear::backward(const Tensor& dy, const Saved& saved) {
   sum_positions(dy, bias_);
   const Tensor all = sliced_ ? gather_positions(dy, *tp_) : dy;
-  linear_dweight(all, saved.x, weight_.grad);
+  linear_dweight(all, saved.x, weight_.grad, output_of(weight_));
   Tensor dx = like_rows(all, saved.x.dim(-1));
   linear_dx(all, weight_.value, dx);
   return dx;

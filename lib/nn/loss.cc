@@ -140,7 +140,8 @@ void VocabParallelHead::nll(const Tensor& x, const Tensor& weight, const Tensor&
 
 void VocabParallelHead::nll_and_gradients(const Tensor& x, const Tensor& weight,
                                           const Tensor& dweight, const Tensor& labels,
-                                          const Tensor& row_weight, float* nll, Dx dx) const {
+                                          const Tensor& row_weight, float* nll, Dx dx,
+                                          Output first) const {
   const std::int64_t rows = x.dim(0), block = std::min(rows, block_rows());
   const Tensor buffer(x.pool(), {block, range_.size()}, DType::kF32, MemoryKind::kWorkspace);
   for (std::int64_t begin = 0; begin < rows; begin += block) {
@@ -151,7 +152,7 @@ void VocabParallelHead::nll_and_gradients(const Tensor& x, const Tensor& weight,
     linear(x_block, weight, logits);
     cross_entropy_.forward(logits, labels.rows(begin, end), nll + begin, &saved);
     cross_entropy_.backward(logits, row_weight.rows(begin, end), saved);
-    linear_dweight(logits, x_block, dweight);
+    linear_dweight(logits, x_block, dweight, begin == 0 ? first : Output::kAdd);
     // x of this block is used up
     sum_shards(static_cast<int>(columns_.size()), x_block,
                [&](int i, const Tensor& plus, const Tensor& to) {

@@ -57,10 +57,11 @@ class VocabParallelHead {
   // The same, and the gradient of sum(row_weight * nll): x := dx [rows, h], dweight += (added, a
   // chain over the rows). Collective over tp (one all-reduce of dx besides those of the loss). With
   // Dx::kPart the part of dx through this rank's entries, which the caller has to sum over tp.
+  // first: what the first product does with dweight; the others add.
   enum class Dx { kSummed, kPart };
   void nll_and_gradients(const Tensor& x, const Tensor& weight, const Tensor& dweight,
                          const Tensor& labels, const Tensor& row_weight, float* nll,
-                         Dx dx = Dx::kSummed) const;
+                         Dx dx = Dx::kSummed, Output first = Output::kAdd) const;
   // [rows, h] -> logits [rows, V], whole on every rank. Collective over tp (one all-reduce).
   [[nodiscard]] Tensor logits(const Tensor& x, const Tensor& weight) const;
 

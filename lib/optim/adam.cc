@@ -70,10 +70,13 @@ void Adam::step(double lr, double gradient_norm) {
       .gradient_scale = clips ? static_cast<float>(clip / (gradient_norm + 1e-6)) : 1.0F};
   copy_from_host(&scalars, scalars_);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Parameter& parameter = *parameters_[i];
+    Parameter& parameter = *parameters_[i];
     const auto [begin, end] = slices_[i];
     adam(parameter.value.rows(begin, end), exp_avg_[i], exp_avg_sq_[i],
-         parameter.grad.rows(begin, end), parameter.decay, scalars_);
+         parameter.grad.rows(begin, end), parameter.decay, scalars_,
+         !parameter.written_by_products);
+    parameter.stale = parameter.written_by_products;
+    if (parameter.stale) continue;
     parameter.grad.rows(0, begin).fill_zero();
     parameter.grad.rows(end, parameter.grad.dim(0)).fill_zero();
   }

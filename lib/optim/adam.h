@@ -26,7 +26,7 @@ class Adam {
 
   // lr: of this step. gradient_norm: of all gradients of the model (optim/gradient_norm.h). Clips
   // (factor clip / (norm + 1e-6) when norm > clip), updates the slices, sets all rows of the
-  // gradients to zero.
+  // gradients to zero or, where products write them, marks them as stale.
   void step(double lr, double gradient_norm);
   [[nodiscard]] std::int64_t steps() const;
   void set_steps(std::int64_t steps);

@@ -136,7 +136,7 @@ void linear_dx_parts(const Tensor& dy, const Tensor& weight, const std::vector<I
   }
 }
 
-void linear_dweight(const Tensor& dy, const Tensor& x, const Tensor& dweight) {
+void linear_dweight(const Tensor& dy, const Tensor& x, const Tensor& dweight, Output output) {
   const std::int64_t m = columns_of(dy), n = columns_of(x), k = rows_of(dy);
   require(floats({&dy, &x, &dweight}) && dweight.shape() == Shape{m, n} && rows_of(x) == k,
           "linear_dweight", {&dy, &x, &dweight});
@@ -150,7 +150,7 @@ void linear_dweight(const Tensor& dy, const Tensor& x, const Tensor& dweight) {
                                     .ldb = n,
                                     .c = dweight.data(),
                                     .ldc = n,
-                                    .output = Output::kAdd});
+                                    .output = output});
 }
 
 void layernorm(const Tensor& x, const Tensor& gain, const Tensor& bias, float epsilon,
@@ -322,7 +322,7 @@ void cross_entropy_grad(const Tensor& logits, std::int64_t first, const Tensor& 
 }
 
 void adam(const Tensor& parameter, const Tensor& exp_avg, const Tensor& exp_avg_sq,
-          const Tensor& gradient, bool decay, const Tensor& scalars) {
+          const Tensor& gradient, bool decay, const Tensor& scalars, bool zero_gradient) {
   const std::int64_t count = parameter.size();
   require(floats({&parameter, &exp_avg, &exp_avg_sq, &gradient}) && exp_avg.size() == count &&
               exp_avg_sq.size() == count && gradient.size() == count &&
@@ -334,7 +334,7 @@ void adam(const Tensor& parameter, const Tensor& exp_avg, const Tensor& exp_avg_
                               .exp_avg_sq = exp_avg_sq.as<float>(),
                               .gradient = gradient.as<float>(),
                               .decay = decay,
-                              .zero_gradient = true,
+                              .zero_gradient = zero_gradient,
                               .scalars = scalars.as<AdamScalars>()});
 }
 

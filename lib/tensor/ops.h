@@ -61,8 +61,10 @@ void linear_part(const Tensor& x, const Tensor& weight, const Interval& part, co
 // dx [.., k] = one chain over the parts in their order, dy [.., part] W [part, :], then + plus.
 void linear_dx_parts(const Tensor& dy, const Tensor& weight, const std::vector<Interval>& parts,
                      const Tensor& plus, const Tensor& dx);
-// dweight [n, k] += dy^T x: added, a chain over the rows that continues from the present value.
-void linear_dweight(const Tensor& dy, const Tensor& x, const Tensor& dweight);
+// dweight [n, k] += dy^T x: added, a chain over the rows that continues from the present value, or
+// overwritten, the same chain from 0.
+void linear_dweight(const Tensor& dy, const Tensor& x, const Tensor& dweight,
+                    Output output = Output::kAdd);
 
 // Where the queries, keys and values of a micro-batch lie inside the last dimension of tensors.
 struct AttentionInputs {
@@ -131,9 +133,9 @@ void cross_entropy_sum(const Tensor& logits, std::int64_t first, const Interval&
 void cross_entropy_grad(const Tensor& logits, std::int64_t first, const Tensor& labels,
                         const Tensor& sum, const Tensor& weight);
 
-// scalars: u8, the bytes of one AdamScalars. Sets the gradient to zero.
+// scalars: u8, the bytes of one AdamScalars. Sets the gradient to zero, if asked to.
 void adam(const Tensor& parameter, const Tensor& exp_avg, const Tensor& exp_avg_sq,
-          const Tensor& gradient, bool decay, const Tensor& scalars);
+          const Tensor& gradient, bool decay, const Tensor& scalars, bool zero_gradient = true);
 // sum += the squares of x, exactly. tensor/square_sum.h makes a number of it.
 void sum_squares(const Tensor& x, SquareLimbs& sum);
 // Index of the first element that is not finite, or -1.

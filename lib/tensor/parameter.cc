@@ -13,6 +13,10 @@
 
 namespace mt {
 
+bool take_stale(Parameter& parameter) {
+  return std::exchange(parameter.stale, false);
+}
+
 Parameter make_parameter(Pool& pool, std::vector<Segment> segments, Gradient gradient, Init init,
                          double init_std, DType numbers) {
   MT_ASSERT(!segments.empty() && (numbers == DType::kF32 || gradient == Gradient::kNone));

@@ -37,6 +37,10 @@ struct Parameter {
   Tensor value;
   DType numbers = DType::kF32;
   Tensor grad;  // f32, same shape; undefined in a model for inference
+  // Products write all of grad: the first one after an optimizer's step overwrites what is left
+  // there, so that nobody has to set it to zero (take_stale()).
+  bool written_by_products = false;
+  bool stale = false;  // grad holds the numbers of the step before
   // A second part of the gradient that is kept apart through all sums over samples and ranks of the
   // data axis, and added to grad once after them; undefined: none.
   Tensor grad_apart;
@@ -55,6 +59,9 @@ struct Parameter {
   Init init = Init::kNormal;
   double init_std = 0;  // of kNormal
 };
+
+// True if the gradient is to be overwritten now, and added to from then on.
+[[nodiscard]] bool take_stale(Parameter& parameter);
 
 enum class Gradient { kNone, kZeroed };
 
