@@ -387,7 +387,7 @@ TEST(inference_grid, sizes_that_do_not_go_are_refused_with_the_arithmetic) {
             "--virtual-shards 8");
   options.tensor_model_parallel_size = 0;
   EXPECT_EQ(refused([&] { (void)options.grid(1); }),
-            "--tensor-model-parallel-size 0: expected 1 or more");
+            "--tensor-model-parallel-size 0: expected 1 to 2147483647");
   const ModelConfig config = grid_config();
   EXPECT_EQ(refused([&] { check_cut(config, {.tensor = 3}); }),
             "--tensor-model-parallel-size 3: does not divide the model's 4 attention heads: 4 = 1 "
