@@ -16,6 +16,7 @@
 #include "cmd/run_main.h"
 #include "comm/communicator.h"
 #include "convert/copy_checkpoint.h"
+#include "convert/export_hugging_face.h"
 #include "convert/hugging_face.h"
 #include "convert/inspect.h"
 #include "tensor/tensor.h"
@@ -29,7 +30,8 @@ struct ReshardOptions {
   bool list = false, verify = false, diff = false, json = false;
   std::int64_t tensor = 1, pipeline = 1, data = 0;
   std::int64_t max_memory = std::int64_t{1} << 30;
-  std::string dtype = "keep";
+  std::int64_t max_shard_size = std::int64_t{50} << 30;
+  std::string dtype = "keep", to = "hdf5";
   mt::TokenizerOptions tokenizer;
 
   void add_to(mt::Options& options) {
@@ -47,6 +49,10 @@ struct ReshardOptions {
     options.add_alias("target-pipeline-model-parallel-size", "pipeline-model-parallel-size");
     options.add("model-only", &model_only,
                 "leave the optimizer's tensors and the state of training out");
+    options.add_choice("to", &to, {"hdf5", "safetensors"},
+                       "what DST becomes: a checkpoint, or a directory of Hugging Face's");
+    options.add("max-shard-size", &max_shard_size, "BYTES",
+                "with --to safetensors: the most in one file of several tensors");
     options.add_choice("dtype", &dtype, {"keep", "fp32", "bf16", "fp16"},
                        "type of the weights in DST; one of 16 bits is half as large and implies "
                        "--model-only");
@@ -97,6 +103,21 @@ struct ReshardOptions {
             .pipeline = pipeline,
             .data = use_distributed_optimizer ? data : 1,
             .distributed_optimizer = use_distributed_optimizer};
+  }
+
+  // Of DST, beside its layout.
+  void check_format(const mt::CheckpointLayout& layout) const {
+    if (max_shard_size < 1) {
+      throw mt::UsageError(mt::cat("--max-shard-size ", max_shard_size, ": expected 1 or more"));
+    }
+    if (to == "hdf5") return;
+    if (layout != mt::CheckpointLayout{}) {
+      throw mt::UsageError(mt::cat("--to ", to, ": that format has no ranks; leave the sizes out"));
+    }
+    if (mt::is_hugging_face(load_dir)) {
+      throw mt::UsageError(
+          mt::cat("--to ", to, ": ", mt::printable(load_dir), " is in that format already"));
+    }
   }
 
   void check_memory() const {
@@ -152,6 +173,7 @@ int convert(ReshardOptions& options) {
   options.resolve();
   const mt::CheckpointLayout layout = options.layout();
   options.check_memory();
+  options.check_format(layout);
   check_destination(options.save_dir, options.load_dir, options.force);
   if (mt::is_hugging_face(options.load_dir)) {
     if (layout != mt::CheckpointLayout{}) {
@@ -168,13 +190,24 @@ int convert(ReshardOptions& options) {
     throw mt::UsageError("--vocab-file: a checkpoint's tokenizer is copied, not replaced");
   }
   const mt::StopSignals signals;
+  const auto most_memory = static_cast<std::uint64_t>(options.max_memory);
+  const auto stop = [&] { return signals.requested(); };
+  if (options.to == "safetensors") {
+    mt::export_hugging_face(options.load_dir, options.save_dir,
+                            {.weights = options.weights(),
+                             .most_shard = static_cast<std::uint64_t>(options.max_shard_size),
+                             .replace = options.force,
+                             .most_memory = most_memory,
+                             .stop = stop});
+    return 0;
+  }
   mt::copy_checkpoint(options.load_dir, options.save_dir,
                       {.layout = layout,
                        .weights = options.weights(),
                        .model_only = options.model_only,
                        .replace = options.force,
-                       .most_memory = static_cast<std::uint64_t>(options.max_memory),
-                       .stop = [&] { return signals.requested(); }});
+                       .most_memory = most_memory,
+                       .stop = stop});
   return 0;
 }
 
@@ -184,7 +217,8 @@ int inspect(const ReshardOptions& options, const mt::Options& given) {
   if (asked != 1) throw mt::UsageError("expected one of --list, --verify, --diff");
   for (const char* const name :
        {"load-dir", "save-dir", "dtype", "force", "model-only", "tensor-model-parallel-size",
-        "pipeline-model-parallel-size", "use-distributed-optimizer", "data-parallel-size"}) {
+        "pipeline-model-parallel-size", "use-distributed-optimizer", "data-parallel-size", "to",
+        "max-shard-size"}) {
     if (!given.given(name)) continue;
     throw mt::UsageError(mt::cat("--", name, ": nothing is written with --list, --verify, --diff"));
   }
@@ -212,7 +246,8 @@ int main(int argc, char** argv) try {
        .description =
            "Writes the checkpoint DST from SRC: a checkpoint or training run of this suite, cut "
            "for any grid, or a directory of Hugging Face's with a GPT-2 (config.json and "
-           "safetensors). Every tensor is accounted for, or nothing is written. Example: "
+           "safetensors); --to safetensors makes such a directory. Every tensor is accounted for, "
+           "or nothing is written. Example: "
            "mt-reshard run gpt2-tp4 --tensor-model-parallel-size 4",
        .add_options = [&](mt::Options& table) { options.add_to(table); },
        .run =

@@ -212,4 +212,19 @@ TEST_F(PoolTest, views_and_rows_share_the_buffer) {
 }
 
 }  // namespace
+TEST(Copy, past_the_cache_moves_every_byte_and_no_other) {
+  std::vector<unsigned char> from(1000), to(1000);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<unsigned char>(i % 251 + 1);
+  for (const std::size_t skew : {0, 1, 16, 63, 64}) {
+    for (const std::size_t bytes : {0, 1, 15, 63, 64, 65, 200, 640}) {
+      std::fill(to.begin(), to.end(), 0);
+      copy_past_cache(to.data() + skew, from.data() + 7, bytes);
+      for (std::size_t i = 0; i < to.size(); ++i) {
+        const bool inside = i >= skew && i < skew + bytes;
+        ASSERT_EQ(to[i], inside ? from[i - skew + 7] : 0) << skew << " " << bytes << " " << i;
+      }
+    }
+  }
+}
+
 }  // namespace mt

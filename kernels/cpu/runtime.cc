@@ -2,8 +2,14 @@
 #include <sched.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include "base/error.h"
 #include "base/threads.h"
@@ -104,6 +110,27 @@ void* scratch(std::size_t bytes) {
 }  // namespace mt::cpu
 
 namespace mt {
+
+void copy_past_cache(void* to, const void* from, std::size_t bytes) {
+  auto* target = static_cast<unsigned char*>(to);
+  const auto* source = static_cast<const unsigned char*>(from);
+#if defined(__SSE2__)
+  constexpr std::size_t kLine = 64;
+  const std::size_t skew = (kLine - reinterpret_cast<std::uintptr_t>(to) % kLine) % kLine;
+  const std::size_t head = std::min(bytes, skew);
+  std::memcpy(target, source, head);
+  std::size_t i = head;
+  for (; i + kLine <= bytes; i += kLine) {
+    for (std::size_t j = i; j < i + kLine; j += sizeof(__m128i)) {
+      const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + j));
+      _mm_stream_si128(reinterpret_cast<__m128i*>(target + j), x);
+    }
+  }
+  _mm_sfence();
+  target += i, source += i, bytes -= i;
+#endif
+  if (bytes > 0) std::memcpy(target, source, bytes);
+}
 
 Device make_cpu_device(const char* set, int threads) {
   constexpr int kMostThreads = 4096;

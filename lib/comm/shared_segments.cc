@@ -7,10 +7,6 @@
 #include <string>
 #include <utility>
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
 #include "base/error.h"
 #include "comm/combine.h"
 
@@ -24,28 +20,6 @@ constexpr int kYields = 64;                                 // between two calls
 
 std::byte* at(void* data, std::int64_t offset) {
   return static_cast<std::byte*>(data) + offset;
-}
-
-// A copy past the cache: what is gathered is as large as the model, and is read again only when all
-// of it has been written. Without the line being fetched first it takes two thirds of the traffic.
-void copy_past_cache(std::byte* to, const std::byte* from, std::size_t bytes) {
-#if defined(__SSE2__)
-  constexpr std::size_t kLine = 64;
-  const std::size_t skew = (kLine - reinterpret_cast<std::uintptr_t>(to) % kLine) % kLine;
-  const std::size_t head = std::min(bytes, skew);
-  std::memcpy(to, from, head);
-  std::size_t i = head;
-  for (; i + kLine <= bytes; i += kLine) {
-    for (std::size_t j = 0; j < kLine; j += sizeof(__m128i)) {
-      const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i + j));
-      _mm_stream_si128(reinterpret_cast<__m128i*>(to + i + j), x);
-    }
-  }
-  _mm_sfence();
-  std::memcpy(to + i, from + i, bytes - i);
-#else
-  std::memcpy(to, from, bytes);
-#endif
 }
 
 // A call and its bytes in one word; the lowest bit tells a maximum from a sum.
@@ -185,6 +159,7 @@ void SharedSegments::gather_all(const Elements& part, const Elements& whole) {
     for (std::size_t r = 0; r < base_.size(); ++r) {
       std::byte* const to = at(whole.data, static_cast<std::int64_t>(r) * bytes + begin);
       if (to == at(part.data, begin)) continue;
+      // What is gathered is as large as the model, and read again only when all of it is there.
       if (bytes >= kPastCache) {
         copy_past_cache(to, half(r), count);
       } else {

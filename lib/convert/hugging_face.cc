@@ -62,12 +62,6 @@ std::string in_their_words(std::string message) {
   return message;
 }
 
-// A tensor of ours and where it comes from.
-struct Source {
-  const TensorName* name = nullptr;
-  std::string ours, theirs;
-};
-
 class Gpt2Import {
  public:
   Gpt2Import(const std::string& directory, const ModelConfig& config)
@@ -79,9 +73,9 @@ class Gpt2Import {
       throw DataError(cat(directory, "/config.json: n_layer ", config.num_layers,
                           ", but the files hold only ", held, " tensors"));
     }
-    list_sources();
+    sources_ = gpt2_tensors(config_, prefix_);
     check_names();
-    for (const Source& source : sources_) check_shape(source);
+    for (const NamedTensor& source : sources_) check_shape(source);
     if (!config.untie_embeddings_and_output_weights) check_tied_head();
   }
 
@@ -89,7 +83,7 @@ class Gpt2Import {
   [[nodiscard]] std::vector<Box> boxes(std::vector<std::vector<float>>& values) const {
     std::vector<Box> out;
     values.reserve(sources_.size());
-    for (const Source& source : sources_) {
+    for (const NamedTensor& source : sources_) {
       auto& data = values.emplace_back(convert(source));
       for (std::size_t i = 0; i < data.size(); ++i) {
         if (!std::isfinite(data[i])) {
@@ -97,64 +91,22 @@ class Gpt2Import {
                               " (element ", i, " of ", source.ours, ")"));
         }
       }
-      const Shape shape = our_shape(*source.name);
+      const Shape shape = our_shape(*source.name, config_);
       out.push_back({source.ours, shape, Shape(shape.size(), 0), shape, DType::kF32, data.data()});
     }
     return out;
   }
 
  private:
-  [[nodiscard]] std::int64_t size(Size which) const {
-    switch (which) {
-      case Size::kHidden:
-        return config_.hidden_size;
-      case Size::kFfn:
-        return config_.ffn_hidden_size;
-      case Size::kVocab:
-        return config_.vocab_size;
-      case Size::kPositions:
-        return config_.max_position_embeddings;
-      case Size::kNone:
-        break;
-    }
-    return 1;
-  }
-  [[nodiscard]] Shape our_shape(const TensorName& name) const {
-    if (name.form == Form::kVector) return {size(name.rows)};
-    return {size(name.rows), size(name.columns)};
-  }
-  [[nodiscard]] Shape their_shape(const TensorName& name) const {
-    if (name.form == Form::kVector) return {name.parts * size(name.rows)};
-    if (name.form == Form::kSame) return {size(name.rows), size(name.columns)};
-    return {size(name.columns), name.parts * size(name.rows)};
-  }
-  [[nodiscard]] std::string layer_name(std::int64_t layer, const char* rest) const {
-    return cat(prefix_, "h.", layer, ".", rest);
-  }
-
-  void list_sources() {
-    for (const TensorName& name : kGpt2Ends) {
-      sources_.push_back({&name, name.ours, prefix_ + name.theirs});
-    }
-    for (std::int64_t layer = 0; layer < config_.num_layers; ++layer) {
-      for (const TensorName& name : kGpt2Layer) {
-        sources_.push_back(
-            {&name, cat("layers.", layer, ".", name.ours), layer_name(layer, name.theirs)});
-      }
-    }
-    if (config_.untie_embeddings_and_output_weights) {
-      sources_.push_back({&kGpt2Head, kGpt2Head.ours, kGpt2Head.theirs});
-    }
-  }
-
   // Throws listing every tensor that is missing or unknown.
   void check_names() const {
     std::set<std::string> known{kGpt2Head.theirs};
     for (std::int64_t layer = 0; layer < config_.num_layers; ++layer) {
-      for (const char* buffer : kGpt2MaskBuffers) known.insert(layer_name(layer, buffer));
+      for (const char* buffer : kGpt2MaskBuffers)
+        known.insert(gpt2_layer_name(prefix_, layer, buffer));
     }
     std::set<std::string> missing;
-    for (const Source& source : sources_) {
+    for (const NamedTensor& source : sources_) {
       known.insert(source.theirs);
       if (!reader_.tensors().contains(source.theirs)) {
         missing.insert(source.theirs);
@@ -186,8 +138,8 @@ class Gpt2Import {
     return out;
   }
 
-  void check_shape(const Source& source) const {
-    const Shape wanted = their_shape(*source.name);
+  void check_shape(const NamedTensor& source) const {
+    const Shape wanted = their_shape(*source.name, config_);
     const ForeignTensor& found = reader_.info(source.theirs);
     if (found.shape != wanted) {
       throw DataError(cat(reader_.files().at(found.file), ": tensor ", source.theirs, ": shape ",
@@ -206,9 +158,9 @@ class Gpt2Import {
                         kGpt2Head.theirs, " differs from ", embedding));
   }
 
-  [[nodiscard]] std::vector<float> convert(const Source& source) const {
+  [[nodiscard]] std::vector<float> convert(const NamedTensor& source) const {
     const TensorName& name = *source.name;
-    const std::int64_t rows = size(name.rows);
+    const std::int64_t rows = size_of(name.rows, config_);
     const std::int64_t first = name.part * rows;
     std::vector<float> theirs = reader_.read_f32(source.theirs);
     if (name.form == Form::kSame) return theirs;
@@ -216,7 +168,7 @@ class Gpt2Import {
       const auto begin = theirs.begin() + static_cast<std::ptrdiff_t>(first);
       return {begin, begin + static_cast<std::ptrdiff_t>(rows)};
     }
-    const std::int64_t columns = size(name.columns);
+    const std::int64_t columns = size_of(name.columns, config_);
     const std::int64_t stride = name.parts * rows;
     std::vector<float> ours(static_cast<std::size_t>(rows * columns));
     constexpr std::int64_t kTile = 32;  // both sides of a tile stay in the cache
@@ -235,7 +187,7 @@ class Gpt2Import {
   ModelConfig config_;
   SafetensorsReader reader_;
   std::string prefix_;
-  std::vector<Source> sources_;
+  std::vector<NamedTensor> sources_;
 };
 
 // The tokenizer that lies in the directory, or null.

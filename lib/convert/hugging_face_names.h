@@ -1,8 +1,14 @@
-// Hugging Face's names of GPT-2's tensors beside ours, as data.
+// Hugging Face's names of GPT-2's tensors beside ours, as data, and what a configuration makes of
+// them.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+#include "tensor/tensor.h"
 
 namespace mt {
 
@@ -71,5 +77,20 @@ inline constexpr TensorName kGpt2Head{"output_layer.weight", "lm_head.weight", F
 
 // Old files hold the causal mask as tensors of each layer, which are not parameters.
 inline constexpr std::array kGpt2MaskBuffers{"attn.bias", "attn.masked_bias"};
+
+// A tensor of ours and where it lies in theirs.
+struct NamedTensor {
+  const TensorName* name = nullptr;
+  std::string ours, theirs;
+};
+// All tensors of the model, theirs with the prefix ("transformer." or ""); parts of one tensor of
+// theirs follow each other in their order.
+[[nodiscard]] std::vector<NamedTensor> gpt2_tensors(const ModelConfig& config,
+                                                    const std::string& prefix);
+[[nodiscard]] std::string gpt2_layer_name(const std::string& prefix, std::int64_t layer,
+                                          const char* rest);
+[[nodiscard]] std::int64_t size_of(Size which, const ModelConfig& config);
+[[nodiscard]] Shape our_shape(const TensorName& name, const ModelConfig& config);
+[[nodiscard]] Shape their_shape(const TensorName& name, const ModelConfig& config);
 
 }  // namespace mt

@@ -21,7 +21,8 @@ void InferenceGridOptions::add_to(Options& options) {
 GridShape InferenceGridOptions::grid(int ranks) const {
   const auto size = [](std::int64_t value, const char* option) {
     if (value >= 1 && value <= std::numeric_limits<int>::max()) return static_cast<int>(value);
-    throw UsageError(cat("--", option, " ", value, ": expected 1 to ", std::numeric_limits<int>::max()));
+    throw UsageError(
+        cat("--", option, " ", value, ": expected 1 to ", std::numeric_limits<int>::max()));
   };
   const GridShape grid{
       .tensor = size(tensor_model_parallel_size, "tensor-model-parallel-size"),

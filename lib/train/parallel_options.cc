@@ -20,7 +20,8 @@ void check_divides(int64_t part, int64_t whole, const std::string& whole_name,
 
 int rank_count(int64_t value, const char* option) {
   if (value < 1 || value > std::numeric_limits<int>::max()) {
-    throw UsageError(cat("--", option, " ", value, ": expected 1 to ", std::numeric_limits<int>::max()));
+    throw UsageError(
+        cat("--", option, " ", value, ": expected 1 to ", std::numeric_limits<int>::max()));
   }
   return static_cast<int>(value);
 }

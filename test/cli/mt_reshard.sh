@@ -109,6 +109,22 @@ if command -v h5dump > stdout; then
 fi
 rm -r elsewhere back
 
+# To Hugging Face, and back again.
+expect 0 "$reshard" cut theirs --to safetensors --quiet
+[ "$(cd theirs && echo *)" = "config.json model.safetensors" ] || fail "files for Hugging Face: $(ls theirs)"
+expect 0 "$reshard" theirs back --quiet
+expect 0 "$reshard" --verify copy back
+refuses 2 "--to safetensors: that format has no ranks" "$reshard" copy x --to safetensors --pipeline-model-parallel-size 2
+refuses 2 "is in that format already" "$reshard" theirs x --to safetensors
+refuses 2 "--max-shard-size 0" "$reshard" copy x --to safetensors --max-shard-size 0
+refuses 2 "--to: expected one of hdf5, safetensors" "$reshard" copy x --to pickle
+refuses 2 "theirs exists" "$reshard" copy theirs --to safetensors
+refuses 2 "is no checkpoint" "$reshard" copy theirs --to safetensors --force
+refuses 4 "nowhere" "$reshard" nowhere x --to safetensors
+refuses 2 "nothing is written" "$reshard" --list --to safetensors copy
+[ ! -e x ] || fail "x was written"
+rm -r theirs back
+
 # What is in a checkpoint, and how two differ.
 expect 0 "$reshard" --list cut
 grep -q '^layout *tensor 2 x pipeline 2$' <<<"$out" || fail "--list: $out"

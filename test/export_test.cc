@@ -1,0 +1,231 @@
+// Checkpoints of any grid as a directory of Hugging Face's: every element where it belongs, the
+// same bytes from every layout and in any memory, and back again.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <map>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/threads.h"
+#include "ckpt/compare.h"
+#include "comm/communicator.h"
+#include "convert/copy_checkpoint.h"
+#include "convert/export_hugging_face.h"
+#include "convert/hugging_face.h"
+#include "io/safetensors.h"
+#include "test/checkpoint_fixture.h"
+#include "test/grid_rank.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using mt::CheckpointReader;
+using mt::DType;
+using mt::ExportSettings;
+using mt::testing_data::bytes_of;
+using mt::testing_data::kLayouts;
+using mt::testing_data::Layout;
+using mt::testing_data::put;
+
+class Export : public mt::testing_data::CheckpointTest {
+ protected:
+  Export() { mt::set_threads(2); }
+  void train(const Layout& layout, const std::string& name) const {
+    mt::run_local_ranks(layout.ranks(), [&](const mt::Communicator& world) {
+      mt::testing_data::GridRank rank(world, layout);
+      mt::CheckpointContent content = rank.content();
+      content.files.clear();  // there, no tokenizer of this vocabulary
+      content.tokenizer_digest.clear();
+      mt::save_checkpoint(path(name), content, world, false);
+    });
+  }
+  void to_theirs(const std::string& from, const std::string& to,
+                 const ExportSettings& settings = {}) const {
+    mt::export_hugging_face(path(from), path(to), settings);
+  }
+  void to_ours(const std::string& from, const std::string& to) const {
+    const auto world = mt::make_single_communicator();
+    mt::import_hugging_face(path(from), path(to), {}, *world, false);
+  }
+  void weights_only(const std::string& from, const std::string& to) const {
+    mt::copy_checkpoint(path(from), path(to), {.model_only = true});
+  }
+  void same_bytes(const std::string& a, const std::string& b) const {
+    ASSERT_EQ(files(a), files(b)) << b;
+    for (const std::string& file : files(a)) {
+      EXPECT_EQ(bytes_of(path(a + "/" + file)), bytes_of(path(b + "/" + file))) << b << "/" << file;
+    }
+  }
+  void equal_tensors(const std::string& a, const std::string& b) const {
+    EXPECT_EQ(mt::first_difference(CheckpointReader(path(a)), CheckpointReader(path(b)), {}),
+              std::nullopt);
+  }
+  [[nodiscard]] std::vector<float> ours(const std::string& from, const std::string& name) const {
+    const CheckpointReader reader(path(from));
+    const auto& info = reader.tensors().at(name);
+    std::vector<float> out(static_cast<std::size_t>(mt::element_count(info.shape)));
+    reader.read(name, info.shape, mt::Shape(info.shape.size(), 0), info.shape, DType::kF32,
+                out.data());
+    return out;
+  }
+  template <typename Error>
+  [[nodiscard]] static std::string refused(const std::function<void()>& body) {
+    try {
+      body();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  }
+};
+
+TEST_F(Export, puts_every_element_where_it_belongs) {
+  train({2, 2, 1, false}, "cut");
+  to_theirs("cut", "theirs");
+  const mt::SafetensorsReader reader(path("theirs"));
+  EXPECT_EQ(reader.tensors().size(), 4U + 4U * 12U);
+  const auto at = [](const std::vector<float>& values, std::int64_t index) {
+    return values.at(static_cast<std::size_t>(index));
+  };
+  constexpr std::int64_t kWidth = 16, kInner = 28;
+  const auto fused = reader.read_f32("transformer.h.3.attn.c_attn.weight");
+  const auto fused_bias = reader.read_f32("transformer.h.3.attn.c_attn.bias");
+  std::int64_t part = 0;
+  for (const char* const name : {"query", "key", "value"}) {
+    const auto weight = ours("cut", mt::cat("layers.3.self_attention.", name, ".weight"));
+    const auto bias = ours("cut", mt::cat("layers.3.self_attention.", name, ".bias"));
+    for (std::int64_t out = 0; out < kWidth; ++out) {
+      EXPECT_EQ(at(bias, out), at(fused_bias, part * kWidth + out));
+      for (std::int64_t in = 0; in < kWidth; ++in) {
+        ASSERT_EQ(at(weight, out * kWidth + in), at(fused, in * 3 * kWidth + part * kWidth + out));
+      }
+    }
+    ++part;
+  }
+  const auto up = ours("cut", "layers.0.mlp.dense_h_to_4h.weight");
+  const auto their_up = reader.read_f32("transformer.h.0.mlp.c_fc.weight");
+  for (std::int64_t out = 0; out < kInner; ++out) {
+    for (std::int64_t in = 0; in < kWidth; ++in) {
+      ASSERT_EQ(at(up, out * kWidth + in), at(their_up, in * kInner + out));
+    }
+  }
+  EXPECT_EQ(ours("cut", "embedding.word_embeddings.weight"),
+            reader.read_f32("transformer.wte.weight"));
+  const mt::Json config = mt::parse_json(bytes_of(path("theirs/config.json")), "config.json");
+  EXPECT_EQ(config["vocab_size"], 37);
+  EXPECT_EQ(config["n_inner"], kInner);
+  EXPECT_EQ(config["tie_word_embeddings"], true);
+  EXPECT_TRUE(config["eos_token_id"].is_null());
+}
+
+TEST_F(Export, has_the_same_bytes_from_every_layout_and_in_any_memory) {
+  train(kLayouts[0], "one");
+  to_theirs("one", "theirs");
+  for (const Layout& layout : kLayouts) {
+    const std::string name = layout.name();
+    train(layout, name);
+    // So little that each band of rows is written for itself; and so that some are.
+    for (const std::uint64_t memory : {std::uint64_t{1}, std::uint64_t{10000}}) {
+      to_theirs(name, "again", {.most_memory = memory});
+      same_bytes("theirs", "again");
+      fs::remove_all(path("again"));
+    }
+  }
+}
+
+TEST_F(Export, comes_back_to_the_same_tensors_in_each_type) {
+  train({4, 2, 1, true}, "cut");
+  weights_only("cut", "weights");
+  to_theirs("cut", "theirs");
+  to_ours("theirs", "back");
+  equal_tensors("weights", "back");
+  for (const auto& [type, name] : {std::pair{DType::kBf16, "BF16"}, {DType::kF16, "F16"}}) {
+    mt::copy_checkpoint(path("cut"), path("half"), {.weights = type});
+    to_theirs("half", "as-stored");
+    to_theirs("cut", "narrowed", {.weights = type, .most_memory = 1});
+    same_bytes("as-stored", "narrowed");
+    EXPECT_EQ(mt::SafetensorsReader(path("narrowed")).info("transformer.wpe.weight").type, name);
+    to_ours("narrowed", "wide");
+    mt::copy_checkpoint(path("half"), path("widened"), {.weights = DType::kF32});
+    equal_tensors("widened", "wide");
+    for (const char* const each : {"half", "as-stored", "narrowed", "wide", "widened"}) {
+      fs::remove_all(path(each));
+    }
+  }
+}
+
+TEST_F(Export, cuts_files_at_the_size_that_was_asked) {
+  train(kLayouts[3], "cut");
+  weights_only("cut", "weights");
+  to_theirs("cut", "theirs", {.most_shard = 5000});
+  const mt::Json index =
+      mt::parse_json(bytes_of(path("theirs/model.safetensors.index.json")), "index");
+  std::map<std::string, std::uint64_t> held;
+  std::map<std::string, int> tensors;
+  std::uint64_t total = 0;
+  const mt::SafetensorsReader reader(path("theirs"));
+  for (const auto& [name, file] : index["weight_map"].items()) {
+    const std::uint64_t bytes = reader.info(name).bytes;
+    held[file] += bytes;
+    ++tensors[file];
+    total += bytes;
+  }
+  EXPECT_EQ(index["metadata"]["total_size"], total);
+  EXPECT_GT(held.size(), 5U);
+  for (const auto& [file, bytes] : held) {
+    EXPECT_TRUE(bytes <= 5000 || tensors[file] == 1) << file;
+    EXPECT_TRUE(file.ends_with(mt::cat("-of-0000", held.size(), ".safetensors")) ||
+                file.ends_with(mt::cat("-of-000", held.size(), ".safetensors")))
+        << file;
+  }
+  EXPECT_EQ(files("theirs").size(), held.size() + 2);
+  to_ours("theirs", "back");
+  equal_tensors("weights", "back");
+}
+
+TEST_F(Export, leaves_nothing_where_it_fails) {
+  train(kLayouts[3], "cut");
+  // Not a GPT; and a stop that is asked for.
+  EXPECT_NE(refused<mt::DataError>([&] { to_theirs("a", "x"); }).find("manifest.json: model"),
+            std::string::npos);
+  EXPECT_THROW(to_theirs("cut", "x", {.stop = [] { return SIGTERM; }}), mt::Error);
+  EXPECT_THROW(to_theirs("nothing", "x"), mt::EnvironmentError);
+  // A byte of a weight.
+  fs::copy(path("cut"), path("bad"), fs::copy_options::recursive);
+  std::string bytes = bytes_of(path("bad/model-pp01-tp00.h5"));
+  bytes[bytes.size() - 20] ^= 1;
+  put(path("bad/model-pp01-tp00.h5"), bytes);
+  EXPECT_NE(refused<mt::DataError>([&] { to_theirs("bad", "x"); }).find("model-pp01-tp00.h5"),
+            std::string::npos);
+  EXPECT_FALSE(fs::exists(path("x")));
+  for (const auto& entry : fs::directory_iterator(path(""))) {
+    EXPECT_EQ(entry.path().filename().string().find(".tmp."), std::string::npos) << entry.path();
+  }
+  fs::create_directory(path("there"));
+  EXPECT_NE(refused<mt::UsageError>([&] { to_theirs("cut", "there"); }).find("exists"),
+            std::string::npos);
+}
+
+TEST_F(Export, names_a_number_that_the_type_cannot_hold) {
+  train(kLayouts[1], "cut");
+  to_theirs("cut", "theirs");
+  std::string file = bytes_of(path("theirs/model.safetensors"));
+  const float large = 70000.0F;  // beyond f16
+  const mt::SafetensorsReader reader(path("theirs"));
+  std::memcpy(file.data() + reader.info("transformer.h.2.mlp.c_proj.bias").offset + 4 * 5, &large,
+              sizeof(large));
+  fs::create_directory(path("large"));
+  fs::copy(path("theirs/config.json"), path("large/config.json"));
+  put(path("large/model.safetensors"), file);
+  to_ours("large", "large-ckpt");
+  EXPECT_EQ(
+      refused<mt::DataError>([&] { to_theirs("large-ckpt", "x", {.weights = DType::kF16}); }),
+      "tensor layers.2.mlp.dense_4h_to_h.bias: element 5 is beyond the largest number of f16");
+  EXPECT_FALSE(fs::exists(path("x")));
+}
+
+}  // namespace
