@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cmd/run_main.h"
+#include "data/megatron_index.h"
 #include "data/preprocess.h"
 #include "data/token_shard.h"
 #include "io/input_list.h"
@@ -18,7 +19,8 @@ namespace {
 struct Settings {
   std::vector<std::string> inputs;
   std::string json_keys = "text";
-  std::string output_prefix;
+  std::string output_prefix, from_megatron;
+  std::string output_format = "hdf5";
   bool plain = false, force = false, append_eod = false, strict = false, json = false;
   std::string tokenizer_type = "GPT2BPETokenizer";
   std::string vocab_file, merge_file;
@@ -33,7 +35,13 @@ struct Settings {
     options.add("plain", &plain, "each input is a plain text and becomes one document");
     options.add("json-keys", &json_keys, "KEY", "the key of the text in each object");
     options.add("strict", &strict, "stop at the first bad line instead of passing over it");
+    options.add("from-megatron", &from_megatron, "PREFIX",
+                "instead of --input: the documents of Megatron-LM's PREFIX.bin and PREFIX.idx, as "
+                "they are; the tokenizer must be the one that made them");
     options.section("Output");
+    options.add_choice("output-format", &output_format, {"hdf5", "megatron"},
+                       "a token shard, or Megatron-LM's PREFIX_text_document.bin and .idx, text "
+                       "being the key");
     options.add("output-prefix", &output_prefix, "PREFIX", "the shard is PREFIX.h5");
     options.add("force", &force, "replace the shard if it exists");
     options.add("append-eod", &append_eod, "end every document with an end-of-document token");
@@ -53,7 +61,13 @@ struct Settings {
     const auto required = [](bool given, const char* name) {
       if (!given) throw mt::UsageError(mt::cat("--", name, " is required"));
     };
-    required(!inputs.empty(), "input");
+    if (from_megatron.empty()) {
+      required(!inputs.empty(), "input");
+    } else if (!inputs.empty() || plain || append_eod || strict) {
+      throw mt::UsageError(
+          "--from-megatron: takes tokens as they are, without --input, --plain, --append-eod or "
+          "--strict");
+    }
     required(!output_prefix.empty(), "output-prefix");
     required(!vocab_file.empty(), "vocab-file");
     required(!merge_file.empty(), "merge-file");
@@ -73,7 +87,14 @@ struct Settings {
     }
   }
 
-  [[nodiscard]] std::string path() const { return output_prefix + ".h5"; }
+  [[nodiscard]] bool megatron() const { return output_format == "megatron"; }
+  // Of Megatron-LM's two files.
+  [[nodiscard]] std::string megatron_prefix() const {
+    return output_prefix + "_" + json_keys + "_document";
+  }
+  [[nodiscard]] std::string path() const {
+    return megatron() ? megatron_prefix() + ".idx" : output_prefix + ".h5";
+  }
   // Of the files that are taken from a folder.
   [[nodiscard]] std::vector<std::string> input_endings() const {
     const std::string kind = plain ? ".txt" : ".jsonl";
@@ -92,7 +113,9 @@ std::unique_ptr<mt::Tokenizer> load_tokenizer(const Settings& settings) {
 std::vector<std::pair<std::string, std::string>> content_options(const Settings& settings) {
   std::vector<std::pair<std::string, std::string>> options = {
       {"append-eod", settings.append_eod ? "true" : "false"}};
-  if (settings.plain) {
+  if (!settings.from_megatron.empty()) {
+    options.emplace_back("from-megatron", "true");
+  } else if (settings.plain) {
     options.emplace_back("plain", "true");
   } else {
     options.emplace_back("json-keys", settings.json_keys);
@@ -140,6 +163,42 @@ void print_summary(const mt::PreprocessCounts& c, const std::string& path) {
             << '\n';
 }
 
+std::unique_ptr<mt::DocumentWriter> make_writer(const Settings& settings,
+                                                const mt::Tokenizer& tokenizer) {
+  if (settings.megatron()) {
+    return std::make_unique<mt::MegatronWriter>(settings.megatron_prefix(), settings.force,
+                                                tokenizer);
+  }
+  return std::make_unique<mt::TokenShardWriter>(
+      mt::TokenShardWriter::Settings{
+          .path = settings.path(), .replace = settings.force, .options = content_options(settings)},
+      tokenizer);
+}
+
+// Document by document, every id checked.
+mt::PreprocessCounts copy_megatron(const std::string& path, const mt::Tokenizer& tokenizer,
+                                   mt::DocumentWriter& writer) {
+  const std::string prefix = mt::find_megatron_prefix(path);
+  if (prefix.empty()) {
+    throw mt::EnvironmentError(mt::cat("--from-megatron ", mt::printable(path), ": neither ",
+                                       mt::printable(path), ".idx nor ", mt::printable(path),
+                                       "_text_document.idx is there"));
+  }
+  const mt::TokenShardReader reader(prefix, tokenizer);
+  mt::PreprocessCounts counts{.inputs = 1};
+  std::vector<std::int32_t> ids;
+  for (std::int64_t d = 0; d < reader.documents(); ++d) {
+    const std::int64_t begin = reader.document_offset(d);
+    ids.resize(static_cast<std::size_t>(reader.document_offset(d + 1) - begin));
+    reader.read(begin, static_cast<std::int64_t>(ids.size()), ids.data());
+    writer.add_document(ids.data(), ids.size(), -1);
+    ++counts.documents;
+    counts.empty += ids.empty() ? 1 : 0;
+    counts.tokens += static_cast<std::int64_t>(ids.size());
+  }
+  return counts;
+}
+
 int run(const Settings& settings, int threads) {
   settings.check();
   if (!settings.force && mt::exists(settings.path())) {
@@ -148,19 +207,19 @@ int run(const Settings& settings, int threads) {
   const std::vector<std::string> inputs =
       mt::expand_inputs(settings.inputs, settings.input_endings());
   const auto tokenizer = load_tokenizer(settings);
-  mt::TokenShardWriter writer(
-      {.path = settings.path(), .replace = settings.force, .options = content_options(settings)},
-      *tokenizer);
+  const auto writer = make_writer(settings, *tokenizer);
   const mt::PreprocessCounts counts =
-      mt::preprocess({.inputs = inputs,
-                      .plain = settings.plain,
-                      .json_key = settings.json_keys,
-                      .append_eod = settings.append_eod,
-                      .strict = settings.strict,
-                      .workers = worker_count(settings.workers, threads),
-                      .log_interval = settings.log_interval},
-                     *tokenizer, writer);
-  writer.close();
+      settings.from_megatron.empty()
+          ? mt::preprocess({.inputs = inputs,
+                            .plain = settings.plain,
+                            .json_key = settings.json_keys,
+                            .append_eod = settings.append_eod,
+                            .strict = settings.strict,
+                            .workers = worker_count(settings.workers, threads),
+                            .log_interval = settings.log_interval},
+                           *tokenizer, *writer)
+          : copy_megatron(settings.from_megatron, *tokenizer, *writer);
+  writer->close();
   log_summary(counts, settings.path());
   if (settings.json) print_summary(counts, settings.path());
   return 0;
@@ -176,7 +235,8 @@ int main(int argc, char** argv) try {
                 "[OPTION...]",
        .description =
            "Encodes the documents of JSON lines, or plain texts, and writes them as a token shard, "
-           "PREFIX.h5, that mt-train and mt-eval read.",
+           "PREFIX.h5, that mt-train reads; or as Megatron-LM's .bin and .idx, which it reads, "
+           "too.",
        .add_options = [&](mt::Options& options) { settings.add_to(options); },
        .run = [&](const mt::Options&,
                   const mt::RunContext& context) { return run(settings, context.threads); }},

@@ -211,7 +211,7 @@ class OrderedWorkers {
 class Collector {
  public:
   // `total`: stored bytes of all inputs, 0 if not known.
-  Collector(const PreprocessOptions& options, TokenShardWriter& writer, std::uint64_t total)
+  Collector(const PreprocessOptions& options, DocumentWriter& writer, std::uint64_t total)
       : options_(&options),
         writer_(&writer),
         total_(total),
@@ -294,7 +294,7 @@ class Collector {
   }
 
   const PreprocessOptions* options_;
-  TokenShardWriter* writer_;
+  DocumentWriter* writer_;
   std::uint64_t total_;
   std::chrono::steady_clock::time_point start_;
   PreprocessCounts counts_;
@@ -380,7 +380,7 @@ std::uint64_t check_inputs(const PreprocessOptions& options) {
 }  // namespace
 
 PreprocessCounts preprocess(const PreprocessOptions& options, const Tokenizer& tokenizer,
-                            TokenShardWriter& writer) {
+                            DocumentWriter& writer) {
   MT_ASSERT(options.workers > 0);
   Collector collector(options, writer, check_inputs(options));
   OrderedWorkers workers(options, tokenizer);

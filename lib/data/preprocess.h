@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "data/token_shard.h"
+#include "data/document_writer.h"
 #include "text/tokenizer.h"
 
 namespace mt {
@@ -42,6 +42,6 @@ struct PreprocessCounts {
 // is not one document (naming the keys that were seen), EnvironmentError before anything is read if
 // an input cannot be opened. On a terminal a line of progress is redrawn (base/log.h).
 [[nodiscard]] PreprocessCounts preprocess(const PreprocessOptions& options,
-                                          const Tokenizer& tokenizer, TokenShardWriter& writer);
+                                          const Tokenizer& tokenizer, DocumentWriter& writer);
 
 }  // namespace mt

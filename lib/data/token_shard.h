@@ -8,13 +8,14 @@
 #include <string_view>
 #include <vector>
 
+#include "data/document_writer.h"
 #include "text/tokenizer.h"
 
 namespace mt {
 
 // Writes PREFIX.h5. Tokens are spooled to an unlinked file beside it, so memory is bounded by the
 // number of documents (12 bytes each). Equal documents, tokenizer and options give equal bytes.
-class TokenShardWriter {
+class TokenShardWriter : public DocumentWriter {
  public:
   struct Settings {
     std::string path;  // final name
@@ -25,14 +26,10 @@ class TokenShardWriter {
   // Throws UsageError when the path exists (without replace), EnvironmentError when it cannot be
   // written. tokenizer must outlive the writer.
   TokenShardWriter(Settings settings, const Tokenizer& tokenizer);
-  ~TokenShardWriter();
-  // One document, which may be empty. `set` is an index from set_id(), or -1. Throws DataError for
-  // an id outside the vocabulary.
-  void add_document(const std::int32_t* ids, std::size_t count, int set);
-  [[nodiscard]] int set_id(std::string_view name);
-  // Makes the file appear. Without it nothing is left behind. Throws DataError if there is not one
-  // token.
-  void close();
+  ~TokenShardWriter() override;
+  void add_document(const std::int32_t* ids, std::size_t count, int set) override;
+  [[nodiscard]] int set_id(std::string_view name) override;
+  void close() override;
 
  private:
   struct State;
@@ -47,6 +44,10 @@ class TokenShardReader {
  public:
   // Throws EnvironmentError (missing), DataError (not a shard, damaged, cut; names the block).
   explicit TokenShardReader(const std::string& path);
+  // Megatron-LM's PREFIX.bin and .idx (data/megatron_index.h), read with the tokenizer that made
+  // them. They have no hashes: the index is checked in itself, and every id of a block of tokens
+  // against the vocabulary, at first touch. Memory: 8 bytes a document.
+  TokenShardReader(const std::string& megatron_prefix, const Tokenizer& tokenizer);
   ~TokenShardReader();
   TokenShardReader(TokenShardReader&&) noexcept;
 

@@ -8,6 +8,7 @@
 
 #include "base/commit.h"
 #include "base/error.h"
+#include "data/megatron_index.h"
 #include "data/shard_layout.h"
 #include "data/token_shard.h"
 
@@ -63,18 +64,33 @@ struct TokenShardReader::State {
     verify_parts();
     verify_offsets();
   }
+  State(const std::string& prefix, const Tokenizer& tokenizer)
+      : path(prefix + ".bin"),
+        file(open_regular(path)),
+        layout(layout_of_megatron(prefix, tokenizer)),
+        map(file.get(), layout.file_bytes, path),
+        verified(std::make_unique<std::atomic<bool>[]>(layout.blocks())),
+        files(tokenizer.files()) {}
 
   [[nodiscard]] ShardLayout read_layout() const;
+  [[nodiscard]] ShardLayout layout_of_megatron(const std::string& prefix,
+                                               const Tokenizer& tokenizer);
   void verify_parts();
   void verify_offsets() const;
   void verify_block(std::uint64_t block) const;
   void check_size() const;
   [[nodiscard]] std::uint64_t offset_of(std::uint64_t document) const {
-    return load<std::uint64_t>(map.at(layout[ShardPart::kDocumentOffsets].offset + document * 8));
+    if (hashed()) {
+      return load<std::uint64_t>(map.at(layout[ShardPart::kDocumentOffsets].offset + document * 8));
+    }
+    return offsets[document];
   }
   [[nodiscard]] std::string describe(std::uint64_t block) const;
+  // A shard of our own: Megatron-LM's have neither hashes nor offsets in the file.
+  [[nodiscard]] bool hashed() const { return layout[ShardPart::kBlockHashes].bytes != 0; }
 
   std::string path;
+  std::vector<std::uint64_t> offsets;  // of documents, of Megatron-LM's data
   FileDescriptor file;
   ShardLayout layout;
   Mapping map;
@@ -87,6 +103,23 @@ ShardLayout TokenShardReader::State::read_layout() const {
   std::string block(static_cast<std::size_t>(std::min(bytes, kShardUserBlock)), '\0');
   read_fully_at(file.get(), block.data(), block.size(), 0, path);
   return decode_user_block(block, bytes, path);
+}
+
+// The tokens are the whole file.
+ShardLayout TokenShardReader::State::layout_of_megatron(const std::string& prefix,
+                                                        const Tokenizer& tokenizer) {
+  ShardLayout out;
+  out.file_bytes = file_size(file.get(), path);
+  MegatronIndex index = read_megatron_index(prefix, out.file_bytes);
+  out.token_bytes = index.token_bytes;
+  out.tokens = index.tokens;
+  out.documents = index.offsets.size() - 1;
+  out.vocab_size = static_cast<std::uint32_t>(tokenizer.vocab_size());
+  out.end_of_document = static_cast<std::uint32_t>(tokenizer.end_of_document());
+  out.tokenizer = tokenizer.digest();
+  out[ShardPart::kTokens].bytes = out.file_bytes;
+  offsets = std::move(index.offsets);
+  return out;
 }
 
 // Everything but the tokens, through read(2).
@@ -165,10 +198,12 @@ void TokenShardReader::State::verify_block(std::uint64_t block) const {
   std::string bytes(static_cast<std::size_t>(std::min(kShardBlockBytes, tokens.bytes - begin)),
                     '\0');
   read_fully_at(file.get(), bytes.data(), bytes.size(), tokens.offset + begin, path);
-  const char* const hash = map.at(layout[ShardPart::kBlockHashes].offset + block * 16);
-  const Digest128 expected{load<std::uint64_t>(hash), load<std::uint64_t>(hash + 8)};
-  if (!(xxh3_128(bytes.data(), bytes.size()) == expected)) {
-    throw DataError(cat(path, ": ", describe(block), ": hash differs: the file is damaged"));
+  if (hashed()) {
+    const char* const hash = map.at(layout[ShardPart::kBlockHashes].offset + block * 16);
+    const Digest128 expected{load<std::uint64_t>(hash), load<std::uint64_t>(hash + 8)};
+    if (!(xxh3_128(bytes.data(), bytes.size()) == expected)) {
+      throw DataError(cat(path, ": ", describe(block), ": hash differs: the file is damaged"));
+    }
   }
   const std::uint32_t largest =
       layout.token_bytes == 2 ? largest_id<std::uint16_t>(bytes) : largest_id<std::uint32_t>(bytes);
@@ -182,6 +217,8 @@ void TokenShardReader::State::verify_block(std::uint64_t block) const {
 
 TokenShardReader::TokenShardReader(const std::string& path)
     : state_(std::make_unique<State>(path)) {}
+TokenShardReader::TokenShardReader(const std::string& megatron_prefix, const Tokenizer& tokenizer)
+    : state_(std::make_unique<State>(megatron_prefix, tokenizer)) {}
 TokenShardReader::~TokenShardReader() = default;
 TokenShardReader::TokenShardReader(TokenShardReader&&) noexcept = default;
 

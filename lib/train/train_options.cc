@@ -41,8 +41,9 @@ void DataOptions::add_to(Options& options) {
               "no attention across an end of document");
   options.add("eod-mask-loss", &packing.eod_mask_loss,
               "do not count the prediction that follows an end-of-document token");
-  options.add("vocab-file", &vocab_file, "FILE", "vocab.json; must be the shard's tokenizer");
-  options.add("merge-file", &merge_file, "FILE", "merges.txt; must be the shard's tokenizer");
+  options.add("vocab-file", &vocab_file, "FILE",
+              "vocab.json; must be the shard's tokenizer, and is that of .bin and .idx");
+  options.add("merge-file", &merge_file, "FILE", "merges.txt of the same");
 }
 
 void DataOptions::check() const {

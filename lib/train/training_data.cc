@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "data/megatron_index.h"
 #include "text/tokenizer.h"
 
 namespace mt {
@@ -37,9 +38,30 @@ DataIdentity identify(const TokenShardReader& shard, const DocumentRange& range)
           .tokenizer = to_hex(shard.tokenizer_digest())};
 }
 
-// The name as given, or with the suffix that mt-preprocess adds to its --output-prefix.
-std::string shard_path(const std::string& path) {
-  return !exists(path) && exists(path + ".h5") ? path + ".h5" : path;
+// The name as given, or with a suffix that mt-preprocess adds to its --output-prefix; of Megatron-
+// LM's data the prefix.
+struct ShardFile {
+  std::string path;
+  bool megatron = false;
+};
+ShardFile shard_file(const std::string& path) {
+  const bool named = path.ends_with(".bin") || path.ends_with(".idx");
+  std::error_code ignored;
+  const bool folder = std::filesystem::is_directory(path, ignored);
+  if (exists(path) && !named && !folder) return {.path = path};
+  if (exists(path + ".h5")) return {.path = path + ".h5"};
+  if (std::string prefix = find_megatron_prefix(path); !prefix.empty()) {
+    return {.path = std::move(prefix), .megatron = true};
+  }
+  return {.path = path};
+}
+
+std::unique_ptr<Tokenizer> named_tokenizer(const DataOptions& options) {
+  if (options.vocab_file.empty()) return nullptr;
+  const TokenizerFiles files = {.vocab = read_file(options.vocab_file, kLargestTokenizerFile),
+                                .merges = read_file(options.merge_file, kLargestTokenizerFile)};
+  return make_bpe_tokenizer(
+      files, TokenizerNames{printable(options.vocab_file), printable(options.merge_file)});
 }
 
 }  // namespace
@@ -63,7 +85,8 @@ std::int64_t range_tokens(const TokenShardReader& shard, const DocumentRange& ra
 }
 
 TrainingData::TrainingData(const DataOptions& options, std::uint32_t seed, Validation validation,
-                           bool split_given) {
+                           bool split_given)
+    : tokenizer_(named_tokenizer(options)) {
   if (options.data_path.empty()) {
     train_ = whole("train-data-path", options.train_data_path);
     valid_ = whole("valid-data-path", options.valid_data_path);
@@ -97,12 +120,19 @@ TrainingData::TrainingData(const DataOptions& options, std::uint32_t seed, Valid
 }
 
 const TokenShardReader* TrainingData::open(const std::string& path) {
-  const std::string file = shard_path(path);
+  const auto [file, megatron] = shard_file(path);
   std::error_code ignored;  // a path that does not resolve is reported by the reader
   std::string key = std::filesystem::weakly_canonical(file, ignored).string();
   if (key.empty()) key = file;
   auto& shard = shards_[key];
-  if (shard == nullptr) shard = std::make_unique<TokenShardReader>(file);
+  if (shard != nullptr) return shard.get();
+  if (megatron && tokenizer_ == nullptr) {
+    throw UsageError(cat(printable(file),
+                         ".idx: that format carries no tokenizer: --vocab-file and "
+                         "--merge-file must name the one that made it"));
+  }
+  shard = megatron ? std::make_unique<TokenShardReader>(file, *tokenizer_)
+                   : std::make_unique<TokenShardReader>(file);
   return shard.get();
 }
 
@@ -170,12 +200,8 @@ void TrainingData::check_tokenizers(const DataOptions& options) const {
                           " with ", expected));
     }
   }
-  if (options.vocab_file.empty()) return;
-  const TokenizerFiles files = {.vocab = read_file(options.vocab_file, kLargestTokenizerFile),
-                                .merges = read_file(options.merge_file, kLargestTokenizerFile)};
-  const auto tokenizer = make_bpe_tokenizer(
-      files, TokenizerNames{printable(options.vocab_file), printable(options.merge_file)});
-  if (const std::string found = to_hex(tokenizer->digest()); found != expected) {
+  if (tokenizer_ == nullptr) return;
+  if (const std::string found = to_hex(tokenizer_->digest()); found != expected) {
     throw DataError(cat("--vocab-file ", options.vocab_file, ": is tokenizer ", found, ", but ",
                         first.name, " was made with ", expected));
   }

@@ -74,6 +74,7 @@ class TrainingData {
   void check_tokenizers(const DataOptions& options) const;
   void make_data(Part& part, const DataOptions& options, std::uint32_t seed) const;
 
+  std::unique_ptr<Tokenizer> tokenizer_;  // that the options name, or null
   std::map<std::string, std::unique_ptr<TokenShardReader>> shards_;  // by canonical path
   Part train_, valid_, test_;
   std::vector<DataIdentity> identities_;

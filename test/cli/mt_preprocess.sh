@@ -117,6 +117,30 @@ says "2 documents"
 h5dump -a /option.json-keys out.h5 | grep -q content || fail "the key is not recorded"
 rm -f out.h5
 
+# Megatron-LM's two files, and the same documents from them; one of another name; what contradicts.
+printf '{"text": "Hello world"}\n{"text": ""}\n{"text": "a b"}\n' > three.jsonl
+expect 0 "${run[@]}" --input three.jsonl --append-eod --output-format megatron
+[ "$(od -v -A n -t u2 -w2 out_text_document.bin | tr -d ' ' | tr '\n' ,)" = 15496,995,50256,50256,64,275,50256, ] ||
+  fail "megatron: tokens $(od -A n -t u2 out_text_document.bin)"
+[ "$(stat -c %s out_text_document.idx)" -eq $((34 + 12 * 3 + 8 * 4)) ] || fail "megatron: the index has another size"
+refuses 2 "out_text_document.idx exists" "${run[@]}" --input three.jsonl --append-eod --output-format megatron
+expect 0 "${run[@]}" --input three.jsonl --append-eod --output-format megatron --force
+expect 0 "${run[@]}" --input three.jsonl --append-eod
+mv out.h5 direct.h5
+expect 0 "${run[@]}" --from-megatron out
+for set in tokens document_offsets; do
+  [ "$(h5dump -d /$set -y out.h5 | tail -n +2)" = "$(h5dump -d /$set -y direct.h5 | tail -n +2)" ] || fail "--from-megatron: other $set"
+done
+rm -f out.h5 direct.h5
+refuses 4 "neither nowhere.idx nor nowhere_text_document.idx" "${run[@]}" --from-megatron nowhere
+refuses 2 "--from-megatron: takes tokens as they are" "${run[@]}" --from-megatron out --input three.jsonl
+printf 'x' >> out_text_document.idx
+refuses 3 "out_text_document.idx: " "${run[@]}" --from-megatron out
+rm out_text_document.bin
+refuses 4 "out_text_document.bin" "${run[@]}" --from-megatron out_text_document
+rm -f out_text_document.idx
+absent "bad indexed data"
+
 # Memory stays bounded: 300 MB of text with an address space of 700 MB.
 yes '{"text": "the quick brown fox jumps over the lazy dog, again and again, for as long as it takes"}' | head -c 300000000 |
   zstd -q -1 > big.zst

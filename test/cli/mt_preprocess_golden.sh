@@ -27,5 +27,18 @@ golden owt megatron_indexed/openwebtext1000.jsonl.zst gpt2-tiny 1361845 \
 pile=3dc14963254de7760044286effbe5335394470c810a5c69f119c6210105df671
 golden pile pile/pile_sample.jsonl gpt2 3848866 $pile
 golden zst pile/pile_sample.jsonl.zst gpt2 3848866 $pile
-cmp pile.h5 zst.h5 || fail "compressed input gives another shard"
+# The two files of Megatron-DeepSpeed's own run, byte for byte; and back into the shard of the same documents.
+tiny="--vocab-file $shared/tokenizers/gpt2-tiny/vocab.json --merge-file $shared/tokenizers/gpt2-tiny/merges.txt"
+# shellcheck disable=SC2086
+expect 0 "$bin/mt-preprocess" --input "$shared/megatron_indexed/openwebtext1000.jsonl.zst" --output-prefix owt --append-eod \
+  $tiny --output-format megatron
+for kind in bin idx; do
+  cmp "owt_text_document.$kind" "$shared/megatron_indexed/openwebtext1000_text_document.$kind" || fail "another .$kind than Megatron-DeepSpeed's"
+done
+# shellcheck disable=SC2086
+expect 0 "$bin/mt-preprocess" --from-megatron "$shared/megatron_indexed/openwebtext1000" --output-prefix from $tiny
+# shellcheck disable=SC2086
+expect 0 "$bin/mt-preprocess" --from-megatron owt --output-prefix again --output-format megatron $tiny
+cmp again_text_document.idx owt_text_document.idx && cmp again_text_document.bin owt_text_document.bin || fail "there and back: other bytes"
+cmp zst.h5 pile.h5 || fail "compressed input gives another shard"
 finish

@@ -154,6 +154,23 @@ expect 3 'half: holds weights and no state of training; --finetune' "${train[@]}
 expect 0 '' "${train[@]}" --load half --finetune --save tuned-half
 grep -q '"dtype":"bf16"' tuned-half/iter_0000012/manifest.json && fail "a run from bf16 saves bf16"
 
+# Megatron-LM's data: the same run, byte for byte, under each name, and from one to the other.
+vocabulary=(--vocab-file "$source/share/shakespeare/vocab.json" --merge-file "$source/share/shakespeare/merges.txt")
+expect 0 '' "$bin/mt-preprocess" --input docs.jsonl --output-prefix mega --append-eod --output-format megatron "${vocabulary[@]}"
+expect 0 '' "${train[@]}" --save from-shard
+for name in mega mega_text_document.bin; do
+  expect 0 '' "${train[@]}" --data-path $name "${vocabulary[@]}" --save from-megatron
+  same_folder from-shard/iter_0000012 from-megatron/iter_0000012 "trained on $name"
+  rm -r from-megatron
+done
+expect 2 'mega_text_document.idx: that format carries no tokenizer' "${train[@]}" --data-path mega --save refused
+cp mega_text_document.idx cut.idx && head -c -2 mega_text_document.bin > cut.bin
+expect 3 'cut.idx: .*cut.bin has only' "${train[@]}" --data-path cut "${vocabulary[@]}" --save refused
+expect 4 'absent' "${train[@]}" --data-path absent "${vocabulary[@]}" --save refused
+(cat cut.bin; printf '\377\377') > mega_text_document.bin  # its last token
+expect 3 'mega_text_document.bin: block 0 .* token id 65535 is outside' "${train[@]}" --data-path mega "${vocabulary[@]}" --save refused
+[ ! -e refused ] || fail "refused data wrote --save"
+
 # The recipes that are shipped are read, and have the sizes they name.
 for recipe in "$source"/share/config/*.conf; do
   expect 0 '' "$bin/mt-train" --config "$recipe" --print-config

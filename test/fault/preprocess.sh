@@ -31,9 +31,31 @@ state_many_over() { state_many; }
 left_many_over() { left_many; }
 before_many_over="old" after_many_over="new" names_many_over=$names_many
 
-for name in many many_over; do
+# Megatron-LM's two files: never an index of other tokens. A run that ends in between leaves tokens without one.
+"${run[@]}" --input old.jsonl --output-prefix old --output-format megatron &&
+  "${run[@]}" --input in.jsonl --output-prefix new --output-format megatron || exit 1
+prepare_pair() { mkdir -p d; }
+command_pair() { command=("${run[@]}" --input ../in.jsonl --output-prefix d/out --output-format megatron --workers 1); }
+state_pair() {
+  local which
+  for which in old new; do
+    cmp -s d/out_text_document.bin "../${which}_text_document.bin" || continue
+    if [ ! -e d/out_text_document.idx ]; then echo "tokens-$which"; return; fi
+    if cmp -s d/out_text_document.idx "../${which}_text_document.idx"; then echo "$which"; return; fi
+  done
+  if [ -e d/out_text_document.bin ] || [ -e d/out_text_document.idx ]; then echo partial; else echo none; fi
+}
+left_pair() { ls -A d | grep -vxE 'out_text_document\.(bin|idx)'; }
+before_pair="none tokens-new" after_pair="new" names_pair=$names_many
+prepare_pair_over() { mkdir -p d && cp ../old_text_document.bin d/out_text_document.bin && cp ../old_text_document.idx d/out_text_document.idx; }
+command_pair_over() { command_pair; }
+state_pair_over() { state_pair; }
+left_pair_over() { left_pair; }
+before_pair_over="old tokens-old tokens-new" after_pair_over="new" names_pair_over=$names_many
+
+for name in many many_over pair pair_over; do
   run_failing $name EIO write pwrite64 pread64 ftruncate fsync rename renameat2
-  run_killed $name openat write pwrite64 pread64 ftruncate fsync rename renameat2
+  run_killed $name openat write pwrite64 pread64 ftruncate fsync rename renameat2 unlinkat
   run_full $name "${MT_FILL_STEP:-64}"
 done
 
