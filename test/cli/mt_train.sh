@@ -164,10 +164,10 @@ for name in mega mega_text_document.bin; do
   rm -r from-megatron
 done
 expect 2 'mega_text_document.idx: that format carries no tokenizer' "${train[@]}" --data-path mega --save refused
-cp mega_text_document.idx cut.idx && head -c -2 mega_text_document.bin > cut.bin
-expect 3 'cut.idx: .*cut.bin has only' "${train[@]}" --data-path cut "${vocabulary[@]}" --save refused
+cp mega_text_document.idx short.idx && head -c -2 mega_text_document.bin > short.bin
+expect 3 'short.idx: .*short.bin has only' "${train[@]}" --data-path short "${vocabulary[@]}" --save refused
 expect 4 'absent' "${train[@]}" --data-path absent "${vocabulary[@]}" --save refused
-(cat cut.bin; printf '\377\377') > mega_text_document.bin  # its last token
+(cat short.bin; printf '\377\377') > mega_text_document.bin  # its last token
 expect 3 'mega_text_document.bin: block 0 .* token id 65535 is outside' "${train[@]}" --data-path mega "${vocabulary[@]}" --save refused
 [ ! -e refused ] || fail "refused data wrote --save"
 
