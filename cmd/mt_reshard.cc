@@ -17,8 +17,10 @@
 #include "comm/communicator.h"
 #include "convert/copy_checkpoint.h"
 #include "convert/export_hugging_face.h"
+#include "convert/gguf.h"
 #include "convert/hugging_face.h"
 #include "convert/inspect.h"
+#include "convert/llmc.h"
 #include "tensor/tensor.h"
 
 namespace {
@@ -49,8 +51,10 @@ struct ReshardOptions {
     options.add_alias("target-pipeline-model-parallel-size", "pipeline-model-parallel-size");
     options.add("model-only", &model_only,
                 "leave the optimizer's tensors and the state of training out");
-    options.add_choice("to", &to, {"hdf5", "safetensors"},
-                       "what DST becomes: a checkpoint, or a directory of Hugging Face's");
+    options.add_choice(
+        "to", &to, {"hdf5", "safetensors", "llmc", "gguf"},
+        "what DST becomes: a checkpoint, a directory of Hugging Face's, llm.c's model "
+        "file, a GGUF file");
     options.add("max-shard-size", &max_shard_size, "BYTES",
                 "with --to safetensors: the most in one file of several tensors");
     options.add_choice("dtype", &dtype, {"keep", "fp32", "bf16", "fp16"},
@@ -114,9 +118,9 @@ struct ReshardOptions {
     if (layout != mt::CheckpointLayout{}) {
       throw mt::UsageError(mt::cat("--to ", to, ": that format has no ranks; leave the sizes out"));
     }
-    if (mt::is_hugging_face(load_dir)) {
-      throw mt::UsageError(
-          mt::cat("--to ", to, ": ", mt::printable(load_dir), " is in that format already"));
+    if (mt::is_hugging_face(load_dir) || mt::is_llmc(load_dir)) {
+      throw mt::UsageError(mt::cat("--to ", to, ": ", mt::printable(load_dir),
+                                   " is no checkpoint; make one of it first"));
     }
   }
 
@@ -175,15 +179,23 @@ int convert(ReshardOptions& options) {
   options.check_memory();
   options.check_format(layout);
   check_destination(options.save_dir, options.load_dir, options.force);
-  if (mt::is_hugging_face(options.load_dir)) {
+  const bool directory = mt::is_hugging_face(options.load_dir);
+  if (directory || mt::is_llmc(options.load_dir)) {
     if (layout != mt::CheckpointLayout{}) {
       throw mt::UsageError(
           mt::cat("--tensor-model-parallel-size: ", mt::printable(options.load_dir),
                   " becomes a checkpoint of one rank; convert that in a second step"));
     }
     const auto world = mt::make_single_communicator();
-    mt::import_hugging_face(options.load_dir, options.save_dir, options.tokenizer, *world,
-                            options.force, options.weights().value_or(mt::DType::kF32));
+    if (directory) {
+      mt::import_hugging_face(options.load_dir, options.save_dir, options.tokenizer, *world,
+                              options.force, options.weights().value_or(mt::DType::kF32));
+    } else if (options.dtype != "keep") {
+      throw mt::UsageError(
+          "--dtype: llm.c's numbers stay as they are; convert them in a second step");
+    } else {
+      mt::import_llmc(options.load_dir, options.save_dir, options.tokenizer, *world, options.force);
+    }
     return 0;
   }
   if (!options.tokenizer.vocab_file.empty() || !options.tokenizer.merge_file.empty()) {
@@ -192,13 +204,16 @@ int convert(ReshardOptions& options) {
   const mt::StopSignals signals;
   const auto most_memory = static_cast<std::uint64_t>(options.max_memory);
   const auto stop = [&] { return signals.requested(); };
-  if (options.to == "safetensors") {
-    mt::export_hugging_face(options.load_dir, options.save_dir,
-                            {.weights = options.weights(),
-                             .most_shard = static_cast<std::uint64_t>(options.max_shard_size),
-                             .replace = options.force,
-                             .most_memory = most_memory,
-                             .stop = stop});
+  if (options.to != "hdf5") {
+    const auto write = options.to == "safetensors" ? mt::export_hugging_face
+                       : options.to == "llmc"      ? mt::export_llmc
+                                                   : mt::export_gguf;
+    write(options.load_dir, options.save_dir,
+          {.weights = options.weights(),
+           .most_shard = static_cast<std::uint64_t>(options.max_shard_size),
+           .replace = options.force,
+           .most_memory = most_memory,
+           .stop = stop});
     return 0;
   }
   mt::copy_checkpoint(options.load_dir, options.save_dir,
@@ -246,7 +261,8 @@ int main(int argc, char** argv) try {
        .description =
            "Writes the checkpoint DST from SRC: a checkpoint or training run of this suite, cut "
            "for any grid, or a directory of Hugging Face's with a GPT-2 (config.json and "
-           "safetensors); --to safetensors makes such a directory. Every tensor is accounted for, "
+           "safetensors); --to writes one, or a file for llm.c or llama.cpp. Every tensor is "
+           "accounted for, "
            "or nothing is written. Example: "
            "mt-reshard run gpt2-tp4 --tensor-model-parallel-size 4",
        .add_options = [&](mt::Options& table) { options.add_to(table); },

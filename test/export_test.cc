@@ -1,12 +1,14 @@
-// Checkpoints of any grid as a directory of Hugging Face's: every element where it belongs, the
-// same bytes from every layout and in any memory, and back again.
+// Checkpoints of any grid in other libraries' formats: every element where it belongs, the same
+// bytes from every layout and in any memory, and back again.
 #include <gtest/gtest.h>
 
 #include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
+#include <random>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -15,9 +17,12 @@
 #include "comm/communicator.h"
 #include "convert/copy_checkpoint.h"
 #include "convert/export_hugging_face.h"
+#include "convert/gguf.h"
 #include "convert/hugging_face.h"
+#include "convert/llmc.h"
 #include "io/safetensors.h"
 #include "test/checkpoint_fixture.h"
+#include "test/foreign_model.h"
 #include "test/grid_rank.h"
 
 namespace {
@@ -225,6 +230,150 @@ TEST_F(Export, names_a_number_that_the_type_cannot_hold) {
   EXPECT_EQ(
       refused<mt::DataError>([&] { to_theirs("large-ckpt", "x", {.weights = DType::kF16}); }),
       "tensor layers.2.mlp.dense_4h_to_h.bias: element 5 is beyond the largest number of f16");
+  EXPECT_FALSE(fs::exists(path("x")));
+}
+
+// The widths and the tokenizer that the files of llm.c and GGUF want.
+class OneFile : public Export {
+ protected:
+  OneFile() {
+    const mt::TokenizerFiles files = mt::testing::byte_level_files();
+    const std::string vocab = path("vocab.json"), merges = path("merges.txt");
+    put(vocab, files.vocab);
+    put(merges, files.merges);
+    mt::testing::ForeignModel model(259);
+    std::mt19937 generator(9);
+    model.config["n_inner"] = 24;
+    for (auto& [name, tensor] : model.tensors) {
+      const bool up = name.find("c_fc") != std::string::npos;
+      const bool down = name.find("mlp.c_proj.weight") != std::string::npos;
+      if (up && tensor.shape.size() == 1)
+        tensor = mt::testing::ForeignModel::random({24}, generator);
+      if (up && tensor.shape.size() == 2) {
+        tensor = mt::testing::ForeignModel::random({6, 24}, generator);
+      }
+      if (down) tensor = mt::testing::ForeignModel::random({24, 6}, generator);
+    }
+    model.write(path("hf"));
+    to_ours("hf", "one");
+    for (const auto& [tensor, pipeline] : {std::pair{3, 1}, {1, 2}, {3, 2}}) {
+      mt::copy_checkpoint(path("one"), path(mt::cat("cut", tensor, pipeline)),
+                          {.layout = {.tensor = tensor, .pipeline = pipeline}});
+    }
+  }
+  void from_llmc(const std::string& from, const std::string& to) const {
+    const auto world = mt::make_single_communicator();
+    mt::import_llmc(path(from), path(to), {path("vocab.json"), path("merges.txt")}, *world, false);
+  }
+  const std::vector<std::string> cuts_ = {"one", "cut31", "cut12", "cut32"};
+};
+
+TEST_F(OneFile, llmc_has_one_file_for_all_layouts_and_comes_back) {
+  mt::export_llmc(path("one"), path("f32.bin"), {});
+  mt::export_llmc(path("one"), path("bf16.bin"), {.weights = DType::kBf16});
+  const std::string wide = bytes_of(path("f32.bin")), narrow = bytes_of(path("bf16.bin"));
+  for (const std::string& cut : cuts_) {
+    for (const std::uint64_t memory : {std::uint64_t{1}, std::uint64_t{1} << 30}) {
+      mt::export_llmc(path(cut), path("again"), {.replace = true, .most_memory = memory});
+      EXPECT_TRUE(bytes_of(path("again")) == wide) << cut;
+    }
+  }
+  // 256 numbers; 259 entries become 384, with rows of zeros.
+  const std::int32_t expected[] = {20240326, 3, 7, 259, 2, 3, 6, 384, 0};
+  EXPECT_EQ(std::memcmp(wide.data(), expected, sizeof expected), 0);
+  const std::size_t parameters = 384 * 6 + 7 * 6 + 2 * (12 * 36 + 13 * 6) + 2 * 6;
+  EXPECT_EQ(wide.size(), 1024 + parameters * 4);
+  EXPECT_EQ(narrow.size(), 1024 + parameters * 2);
+  EXPECT_EQ(wide.substr(1024 + 259 * 6 * 4, 125 * 6 * 4), std::string(125 * 6 * 4, '\0'));
+  // The value weights of layer 1 follow its keys'.
+  const auto value = ours("one", "layers.1.self_attention.value.weight");
+  const std::size_t fused = 384 * 6 + 7 * 6 + 2 * 2 * 6;
+  EXPECT_EQ(std::memcmp(wide.data() + 1024 + (fused + (3 + 2) * 36) * 4, value.data(), 36 * 4), 0);
+  from_llmc("f32.bin", "back");
+  equal_tensors("one", "back");
+  from_llmc("bf16.bin", "half");
+  mt::copy_checkpoint(path("one"), path("rounded"), {.weights = DType::kBf16});
+  equal_tensors("rounded", "half");
+  EXPECT_EQ(CheckpointReader(path("back")).tokenizer_digest(),
+            CheckpointReader(path("one")).tokenizer_digest());
+  EXPECT_THROW(mt::export_llmc(path("one"), path("f32.bin"), {}), mt::UsageError);
+  EXPECT_THROW(mt::export_llmc(path("one"), path("x"), {.weights = DType::kF16}), mt::UsageError);
+  train(kLayouts[0], "other");  // whose inner width is not 4 h
+  EXPECT_NE(refused<mt::UsageError>([&] {
+              mt::export_llmc(path("other"), path("x"), {});
+            }).find("inner width of 28"),
+            std::string::npos);
+}
+
+TEST_F(OneFile, a_spoiled_llmc_file_is_refused) {
+  mt::export_llmc(path("one"), path("good.bin"), {});
+  EXPECT_TRUE(mt::is_llmc(path("good.bin")) && !mt::is_llmc(path("one")) &&
+              !mt::is_llmc(path("vocab.json")));
+  const std::string good = bytes_of(path("good.bin"));
+  const auto with = [&](std::size_t number, std::int32_t value) {
+    std::string bytes = good;
+    std::memcpy(bytes.data() + number * 4, &value, 4);
+    return bytes;
+  };
+  std::string infinite = good;
+  const float inf = std::numeric_limits<float>::infinity();
+  std::memcpy(infinite.data() + 1024 + 4 * 10, &inf, 4);
+  const std::pair<std::string, std::string> cases[] = {
+      {with(0, 1), "magic number 1"},
+      {with(1, 4), "version 4, expected 3 (fp32) or 5 (bf16)"},
+      {with(1, 5), "bytes, expected 1024 +"},
+      {with(2, 0), "max_seq_len: expected 1 or more, found 0"},
+      {with(3, -7), "vocab_size"},
+      {with(4, 3), "bytes, expected 1024 +"},
+      {with(4, 2000000000), "num_layers: below 65536, found 2000000000"},
+      {with(5, 4), "4"},
+      {with(6, 2147483646), ""},
+      {with(7, 259), "padded_vocab_size: expected 384, found 259"},
+      {good.substr(0, 1000), "truncated: 1000 bytes"},
+      {good.substr(0, good.size() - 1), "bytes, expected 1024 +"},
+      {good + "x", "bytes, expected 1024 +"},
+      {infinite, "a value is inf (element 10 of embedding.word_embeddings.weight)"},
+  };
+  for (const auto& [bytes, text] : cases) {
+    put(path("bad.bin"), bytes);
+    const std::string found = refused<mt::DataError>([&] { from_llmc("bad.bin", "x"); });
+    EXPECT_EQ(found.rfind(path("bad.bin"), 0), 0U) << found;
+    EXPECT_NE(found.find(text), std::string::npos) << text << ": " << found;
+    EXPECT_FALSE(fs::exists(path("x")));
+  }
+  std::mt19937 generator(3);
+  int refusals = 0;
+  for (int round = 0; round < 500; ++round) {
+    std::string bytes = good;
+    bytes[generator() % 32] = static_cast<char>(generator());
+    put(path("bad.bin"), bytes);
+    try {
+      from_llmc("bad.bin", "x");
+      fs::remove_all(path("x"));
+    } catch (const mt::DataError&) {
+      ++refusals;
+    }
+  }
+  EXPECT_GT(refusals, 300);
+}
+
+TEST_F(OneFile, gguf_has_one_file_for_all_layouts_in_any_memory) {
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBf16}) {
+    mt::export_gguf(path("one"), path("whole"), {.weights = type, .replace = true});
+    const std::string whole = bytes_of(path("whole"));
+    EXPECT_EQ(whole.substr(0, 4), "GGUF");
+    EXPECT_EQ(whole.size() % 32, 0U);
+    for (const std::string& cut : cuts_) {
+      mt::export_gguf(path(cut), path("again"),
+                      {.weights = type, .replace = true, .most_memory = 1});
+      EXPECT_TRUE(bytes_of(path("again")) == whole) << cut;
+    }
+  }
+  train(kLayouts[0], "mute");
+  EXPECT_NE(refused<mt::DataError>([&] {
+              mt::export_gguf(path("mute"), path("x"), {});
+            }).find("no tokenizer travels"),
+            std::string::npos);
   EXPECT_FALSE(fs::exists(path("x")));
 }
 

@@ -1,8 +1,6 @@
 #include "convert/export_hugging_face.h"
 
 #include <iomanip>
-#include <map>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -16,7 +14,6 @@
 #include "convert/foreign_writer.h"
 #include "convert/hugging_face_names.h"
 #include "convert/load_model.h"
-#include "convert/meter.h"
 #include "io/safetensors_header.h"
 #include "text/tokenizer.h"
 
@@ -31,35 +28,17 @@ struct Joined {
   std::vector<ForeignPart> parts;
 };
 
-std::vector<Joined> join(const CheckpointReader& reader, const ModelConfig& config,
-                         std::optional<DType> weights) {
+std::vector<Joined> join(const Gpt2Source& source, std::optional<DType> weights) {
   std::vector<Joined> out;
-  std::set<std::string> taken;
-  for (const NamedTensor& tensor : gpt2_tensors(config, "transformer.")) {
-    const auto found = reader.tensors().find(tensor.ours);
-    if (found == reader.tensors().end() || found->second.optimizer) {
-      throw DataError(cat(reader.directory(), ": tensor ", tensor.ours, ": there is none"));
-    }
-    const auto& info = found->second;
-    if (const Shape wanted = our_shape(*tensor.name, config); info.shape != wanted) {
-      throw DataError(cat(reader.directory(), ": tensor ", tensor.ours, ": expected ",
-                          shape_text(wanted), ", found ", shape_text(info.shape)));
-    }
-    taken.insert(tensor.ours);
-    const DType type = weights.value_or(info.dtype);
+  for (const NamedTensor& tensor : source.tensors()) {
     const TensorName& name = *tensor.name;
-    if (name.part == 0) out.push_back({{tensor.theirs, type, their_shape(name, config)}, {}});
-    if (out.back().entry.name != tensor.theirs || out.back().entry.type != type) {
-      throw DataError(cat(reader.directory(), ": tensor ", tensor.ours, ": is ", dtype_name(type),
-                          ", and not of the type of its neighbours"));
+    if (name.part == 0) {
+      out.push_back({{tensor.theirs, weights.value_or(source.stored(tensor.ours)),
+                      their_shape(name, source.config())},
+                     {}});
     }
     out.back().parts.push_back(
         {tensor.ours, name.part, name.parts, name.form == Form::kTransposed});
-  }
-  for (const auto& [name, info] : reader.tensors()) {
-    if (info.optimizer || taken.contains(name)) continue;
-    throw DataError(cat(reader.directory(), ": tensor ", printable(name),
-                        ": a GPT-2 of Hugging Face's has no place for it"));
   }
   return out;
 }
@@ -165,12 +144,8 @@ void describe(const CheckpointReader& reader, const ModelConfig& config,
 
 void export_hugging_face(const std::string& source, const std::string& destination,
                          const ExportSettings& settings) {
-  const FoundCheckpoint found = find_checkpoint(source);
-  if (found.absent) throw EnvironmentError(cat(printable(source), ": there is no checkpoint"));
-  const CheckpointReader reader(found.directory);
-  const ModelConfig config =
-      ModelConfig::from_json(reader.model(), reader.directory() + "/manifest.json: model");
-  const auto files = cut_into_files(join(reader, config, settings.weights), settings.most_shard);
+  const Gpt2Source from(source);
+  const auto files = cut_into_files(join(from, settings.weights), settings.most_shard);
 
   PendingDirectory pending(destination, settings.replace ? PendingFile::Existing::kReplace
                                                          : PendingFile::Existing::kRefuse);
@@ -179,7 +154,7 @@ void export_hugging_face(const std::string& source, const std::string& destinati
   std::vector<ForeignFile> written;
   std::vector<ForeignTarget> targets;
   Json map = Json::object();
-  std::uint64_t total = 0, stored = 0;
+  std::uint64_t total = 0;
   for (std::size_t f = 0; f < files.size(); ++f) {
     const std::string name = file_name(f, files.size());
     std::vector<SafetensorsEntry> entries;
@@ -193,18 +168,10 @@ void export_hugging_face(const std::string& source, const std::string& destinati
       const Joined& tensor = files[f][i];
       map[tensor.entry.name] = name;
       total += bytes_of(tensor);
-      for (const ForeignPart& part : tensor.parts) {
-        const auto& info = reader.tensors().at(part.ours);
-        stored += checked_bytes(info.shape, info.dtype, part.ours);
-      }
       targets.push_back({tensor.entry.name, tensor.entry.type, f, header.offsets[i], tensor.parts});
     }
   }
-  {
-    Meter meter(printable(destination), stored, settings.stop);
-    write_foreign(reader, targets, written, settings.most_memory,
-                  [&](std::uint64_t bytes) { meter.add(bytes); });
-  }
+  from.write(targets, written, destination, settings);
   for (std::size_t f = 0; f < open.size(); ++f) {
     sync_file(written[f].fd, written[f].path);
     open[f].close(written[f].path);
@@ -213,14 +180,9 @@ void export_hugging_face(const std::string& source, const std::string& destinati
     write_file(pending.path(), kIndexFile,
                Json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
   }
-  describe(reader, config, pending.path());
+  describe(from.reader(), from.config(), pending.path());
   pending.commit();
-  if (!reader.training().is_null()) {
-    log_info("that format holds weights only: the optimizer and the state of training stay here");
-  }
-  log_info(cat(printable(reader.directory()), ": ", targets.size(), " tensors of iteration ",
-               reader.iteration(), ", ", bytes_text(static_cast<double>(total)), ", written to ",
-               printable(destination)));
+  from.report(targets.size(), total, destination);
 }
 
 }  // namespace mt

@@ -1,6 +1,7 @@
 #include "convert/hugging_face.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -14,6 +15,7 @@
 #include "base/log.h"
 #include "ckpt/checkpoint.h"
 #include "convert/hugging_face_names.h"
+#include "convert/renamed.h"
 #include "convert/stored_type.h"
 #include "io/safetensors.h"
 
@@ -41,26 +43,16 @@ void expect_flag(const Json& json, const std::string& where, const std::string& 
   expect(found == wanted, where, key, found ? "true" : "false", wanted ? "true" : "false");
 }
 
-// A complaint about our options, in the keys of their file.
-std::string in_their_words(std::string message) {
-  constexpr std::pair<const char*, const char*> kKeys[] = {
-      {"--num-layers", "n_layer"},
-      {"--hidden-size", "n_embd"},
-      {"--num-attention-heads", "n_head"},
-      {"--ffn-hidden-size", "n_inner"},
-      {"--max-position-embeddings", "n_positions"},
-      {"--layernorm-epsilon", "layer_norm_epsilon"},
-      {"--init-method-std", "initializer_range"},
-      {"--hidden-dropout", "resid_pdrop"},
-      {"--attention-dropout", "attn_pdrop"},
-  };
-  for (const auto& [ours, theirs] : kKeys) {
-    for (std::size_t at = 0; (at = message.find(ours, at)) != std::string::npos;) {
-      message.replace(at, std::strlen(ours), theirs);
-    }
-  }
-  return message;
-}
+// Our options as keys of their file.
+constexpr std::array<Renamed, 9> kKeys{{{"--num-layers", "n_layer"},
+                                        {"--hidden-size", "n_embd"},
+                                        {"--num-attention-heads", "n_head"},
+                                        {"--ffn-hidden-size", "n_inner"},
+                                        {"--max-position-embeddings", "n_positions"},
+                                        {"--layernorm-epsilon", "layer_norm_epsilon"},
+                                        {"--init-method-std", "initializer_range"},
+                                        {"--hidden-dropout", "resid_pdrop"},
+                                        {"--attention-dropout", "attn_pdrop"}}};
 
 class Gpt2Import {
  public:
@@ -263,7 +255,7 @@ ModelConfig parse_gpt2_config(const std::string& text, const std::string& where)
   try {
     config.check();
   } catch (const UsageError& error) {
-    throw DataError(cat(where, ": ", in_their_words(error.what())));
+    throw DataError(cat(where, ": ", renamed(error.what(), kKeys)));
   }
   return config;
 }

@@ -115,9 +115,9 @@ expect 0 "$reshard" cut theirs --to safetensors --quiet
 expect 0 "$reshard" theirs back --quiet
 expect 0 "$reshard" --verify copy back
 refuses 2 "--to safetensors: that format has no ranks" "$reshard" copy x --to safetensors --pipeline-model-parallel-size 2
-refuses 2 "is in that format already" "$reshard" theirs x --to safetensors
+refuses 2 "is no checkpoint; make one of it first" "$reshard" theirs x --to safetensors
 refuses 2 "--max-shard-size 0" "$reshard" copy x --to safetensors --max-shard-size 0
-refuses 2 "--to: expected one of hdf5, safetensors" "$reshard" copy x --to pickle
+refuses 2 "--to: expected one of hdf5, safetensors, llmc, gguf" "$reshard" copy x --to pickle
 refuses 2 "theirs exists" "$reshard" copy theirs --to safetensors
 refuses 2 "is no checkpoint" "$reshard" copy theirs --to safetensors --force
 refuses 4 "nowhere" "$reshard" nowhere x --to safetensors

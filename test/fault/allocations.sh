@@ -8,7 +8,7 @@ source=$1 bin=$2
 library=$(realpath "$2/../test/libfailing_new.so") || exit 1
 begin "$3"
 make_inputs
-for name in ${MT_LOOP_SCENARIOS:-preprocess train_load train_async train_blend reshard_import reshard_copy eval eval_several
+for name in ${MT_LOOP_SCENARIOS:-preprocess train_load train_async train_blend reshard_import reshard_copy reshard_grid reshard_safetensors reshard_gguf eval eval_several
     eval_scores generate generate_batch}; do
   run_starved "$name" "$library" "${MT_ALLOCATION_POINTS:-30}"
 done

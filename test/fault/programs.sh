@@ -3,7 +3,7 @@
 vocabulary=(--vocab-file "$source/share/shakespeare/vocab.json" --merge-file "$source/share/shakespeare/merges.txt")
 
 scenarios="preprocess preprocess_over preprocess_several train train_load train_async train_blend reshard_import reshard_copy
-  reshard_over eval eval_over eval_several eval_scores generate generate_batch"
+  reshard_over reshard_grid reshard_safetensors reshard_gguf eval eval_over eval_several eval_scores generate generate_batch"
 
 # make_inputs: in $scratch/made, and there what each scenario must leave.
 make_inputs() {
@@ -172,6 +172,20 @@ command_reshard_over() { command=("$bin/mt-reshard" --force ../made/run d/to); }
 state_reshard_over() { folder_state d/to reshard_over ../made/whole/iter_0000002; }
 left_reshard_over() { ls -A d | grep -vx to; }
 before_reshard_over="old" after_reshard_over="new" names_reshard_over=$names_reshard_copy
+
+# For a grid, whose files are several; and for others, a folder and a file.
+reshard_to() { # NAME OPTIONS...
+  local name=$1
+  shift
+  eval "prepare_$name() { mkdir -p d; }
+    command_$name() { command=(\"$bin/mt-reshard\" ../made/run d/to $*); }
+    state_$name() { folder_state d/to $name ''; }
+    left_$name() { ls -A d | grep -vx to; }"
+  declare -g "before_$name=none" "after_$name=new" "names_$name=$names_reshard_copy"
+}
+reshard_to reshard_grid --tensor-model-parallel-size 2 --use-distributed-optimizer --data-parallel-size 2
+reshard_to reshard_safetensors --to safetensors --max-shard-size 20000
+reshard_to reshard_gguf --to gguf --dtype fp16
 
 prepare_eval() { mkdir -p d; }
 command_eval() {
