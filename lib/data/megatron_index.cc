@@ -9,6 +9,7 @@
 #include "base/commit.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "data/load.h"
 #include "data/shard_layout.h"
 
 namespace mt {
@@ -19,13 +20,6 @@ constexpr std::uint64_t kHeader = 34;  // magic, version u64, type u8, sequences
 constexpr std::uint64_t kVersion = 1;
 constexpr std::uint8_t kCodeI32 = 4, kCodeU16 = 8;
 constexpr std::uint64_t kPiece = std::uint64_t{1} << 16;  // entries read at once
-
-template <typename T>
-T load(const char* from) {
-  T value;
-  std::memcpy(&value, from, sizeof(T));
-  return value;
-}
 
 template <typename T>
 void store(std::string& to, T value) {

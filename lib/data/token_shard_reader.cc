@@ -8,6 +8,7 @@
 
 #include "base/commit.h"
 #include "base/error.h"
+#include "data/load.h"
 #include "data/megatron_index.h"
 #include "data/shard_layout.h"
 #include "data/token_shard.h"
@@ -34,13 +35,6 @@ class Mapping {
   const char* data_;
   std::uint64_t bytes_;
 };
-
-template <typename T>
-T load(const char* from) {
-  T value;
-  std::memcpy(&value, from, sizeof(T));
-  return value;
-}
 
 // The largest id of a block, negative ones counted as the largest.
 template <typename T>
