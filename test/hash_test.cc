@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "base/digest_run.h"
 #include "base/error.h"
 
 namespace mt {
@@ -127,6 +128,29 @@ TEST(TensorDigest, gives_the_specified_mix) {
   }
   EXPECT_EQ(to_hex(whole_digest(halves, DType::kBf16, {100, 100})),
             "ad83917a2a8880a70a19fc2648f3834c");
+}
+
+template <typename Bits>
+void expect_equal_runs() {
+  std::mt19937_64 random(5);
+  std::vector<std::byte> bytes(4200 * sizeof(Bits) + 1);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  for (std::size_t i = 0; i < 400; ++i) bytes[bytes.size() / 2 + i] = std::byte{0xFF};
+  for (std::int64_t count = 0; count < 4200; count += count < 40 ? 1 : 371) {
+    for (const std::uint64_t index : {std::uint64_t{0}, std::uint64_t{7}, std::uint64_t{1} << 45}) {
+      for (const std::ptrdiff_t shift : {0, 1}) {
+        ASSERT_TRUE(digest_run<Bits>(bytes.data() + shift, count, index) ==
+                    digest_run_plain<Bits>(bytes.data() + shift, count, index))
+            << sizeof(Bits) << " bytes, " << count << " elements from " << index;
+      }
+    }
+  }
+}
+
+TEST(TensorDigest, vectors_give_what_single_elements_give) {
+  expect_equal_runs<std::uint8_t>();
+  expect_equal_runs<std::uint16_t>();
+  expect_equal_runs<std::uint32_t>();
 }
 
 TEST(TensorDigest, does_not_know_the_layout) {

@@ -106,7 +106,8 @@ void read_fully_at(int fd, void* data, std::size_t bytes, std::uint64_t offset,
                    const std::string& path);
 void sync_file(int fd, const std::string& path);
 // Asks the system to begin writing these bytes to the disk, so that the sync at the end finds
-// little to do. Advice only: what fails is reported by sync_file.
+// little to do; 0 bytes are all from the offset on. Advice only: what fails is reported by
+// sync_file.
 void start_writing_back(int fd, std::uint64_t offset, std::uint64_t bytes);
 void sync_directory(const std::string& directory);
 // Opens an existing regular file for reading. A missing file, a directory, a FIFO or a device

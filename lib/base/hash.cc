@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/digest_run.h"
 #include "base/error.h"
 #include "base/threads.h"
 
@@ -14,7 +15,7 @@ namespace mt {
 
 namespace {
 
-__extension__ using Wide = unsigned __int128;
+using Wide = DigestSum;
 
 Wide wide(const Digest128& digest) {
   return Wide{digest.high} << 64 | digest.low;
@@ -22,40 +23,6 @@ Wide wide(const Digest128& digest) {
 
 Digest128 narrow(Wide value) {
   return {static_cast<std::uint64_t>(value), static_cast<std::uint64_t>(value >> 64)};
-}
-
-// The mix of one element; both words are bijections of their argument, and the arguments together
-// are an invertible function of (index, bits). lib/base/hash.h states it.
-constexpr std::uint64_t kIndexLow = 0x9E3779B97F4A7C15U;
-constexpr std::uint64_t kIndexHigh = 0xA0761D6478BD642FU;
-
-std::uint64_t finish_low(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
-  return x ^ (x >> 31);
-}
-
-std::uint64_t finish_high(std::uint64_t x) {
-  x = (x ^ (x >> 33)) * 0xFF51AFD7ED558CCDU;
-  x = (x ^ (x >> 33)) * 0xC4CEB9FE1A85EC53U;
-  return x ^ (x >> 33);
-}
-
-// The sum over `count` elements whose global indices follow each other; they need no alignment.
-template <typename Bits>
-Wide digest_run(const std::byte* data, std::int64_t count, std::uint64_t index) {
-  Wide sum = 0;
-  std::uint64_t low_base = index * kIndexLow;
-  std::uint64_t high_base = index * kIndexHigh;
-  for (std::int64_t i = 0; i < count; ++i) {
-    Bits bits = 0;
-    std::memcpy(&bits, data + i * static_cast<std::int64_t>(sizeof(Bits)), sizeof(Bits));
-    const std::uint64_t element = bits;
-    sum += Wide{finish_high(high_base + (element << 32))} << 64 | finish_low(low_base + element);
-    low_base += kIndexLow;
-    high_base += kIndexHigh;
-  }
-  return sum;
 }
 
 // A box as runs of elements with consecutive global indices: dims that are whole join the run.

@@ -15,7 +15,7 @@
 namespace mt {
 namespace {
 
-constexpr std::uint64_t kWriteBack = std::uint64_t{16} << 20;  // bytes handed to the disk at once
+constexpr std::uint64_t kWriteBack = std::uint64_t{16} << 20;  // bytes of a file
 
 }  // namespace
 
@@ -73,10 +73,10 @@ void BoxFile::append(std::size_t box, const void* data, std::size_t bytes) {
   written.hash.update(data, bytes);
   write_fully_at(fd_.get(), data, bytes, written.byte_offset + written.done, path_);
   written.done += bytes;
-  if (written.done - written.handed >= kWriteBack) {
-    start_writing_back(fd_.get(), written.byte_offset + written.handed,
-                       written.done - written.handed);
-    written.handed = written.done;
+  // Boxes may be many and small, so what waits is counted by file; length 0 is all of it.
+  if (waiting_.fetch_add(bytes, std::memory_order_relaxed) + bytes >= kWriteBack) {
+    waiting_.store(0, std::memory_order_relaxed);
+    start_writing_back(fd_.get(), 0, 0);
   }
 }
 

@@ -2,6 +2,7 @@
 // written and hashed in one pass, each box by itself.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -51,13 +52,14 @@ class BoxFile {
  private:
   struct Written {
     std::uint64_t byte_offset = 0, bytes = 0;
-    std::uint64_t done = 0, handed = 0;  // bytes written, and of those handed to the disk
+    std::uint64_t done = 0;  // bytes written
     StreamHash hash;
   };
   std::string name_, path_;
   FileDescriptor fd_;
   std::vector<BoxPlace> boxes_;
   std::vector<Written> written_;
+  std::atomic<std::uint64_t> waiting_{0};  // bytes that the disk was not asked to take yet
 };
 
 }  // namespace mt

@@ -14,10 +14,13 @@
 
 namespace mt {
 
-// Reads all of a checkpoint, and verifies every hash and, for kAll, every digest, the carried files
-// too. Throws DataError naming what is damaged.
-void verify_checkpoint(const CheckpointReader& reader, TensorStream::Check check,
-                       const BytesRead& told);
+// Reads all of a checkpoint, the carried files too, and verifies every hash: that every byte is the
+// one that was saved. Digests are taken as the manifest gives them, which has a hash of its own;
+// that each is the digest of these numbers is what verify_digests and all other readers show.
+// Threads share the boxes. Throws DataError naming what is damaged.
+void verify_hashes(const CheckpointReader& reader, const BytesRead& told);
+// The same, and every digest, which costs several times as much.
+void verify_digests(const CheckpointReader& reader, const BytesRead& told);
 
 // The root of the sum of squares of each tensor, by name; verified on the way. Sums are taken in
 // double in the order of the elements.

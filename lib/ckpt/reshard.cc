@@ -17,8 +17,9 @@ namespace {
 
 constexpr std::uint64_t kLargestBand = std::uint64_t{4} << 20;  // bytes: more is no faster
 constexpr std::uint64_t kSmallestBand = std::uint64_t{64} << 10;
-constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;  // bytes written at a time
-constexpr std::size_t kOtherFiles = 256;                  // open beside those written
+constexpr std::uint64_t kPiece = std::uint64_t{256}
+                                 << 10;   // bytes hashed and written while in cache
+constexpr std::size_t kOtherFiles = 256;  // open beside those written
 
 // A box that is being written.
 struct Target {

@@ -22,7 +22,8 @@ namespace mt {
 namespace {
 
 constexpr const char* kIndexFile = "index.h5";
-constexpr std::uint64_t kBlock = std::uint64_t{1} << 20;  // bytes hashed and written while in cache
+constexpr std::uint64_t kBlock = std::uint64_t{256}
+                                 << 10;  // bytes hashed and written while in cache
 
 std::string two_digits(int number) {
   return cat(number < 10 ? "0" : "", number);

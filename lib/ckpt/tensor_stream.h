@@ -22,11 +22,7 @@ class TensorStream {
  public:
   // The reader must outlive it. most_bytes: of a band; one row is read whatever it is. Throws
   // DataError if there is no such tensor.
-  // kHashes: the digest of the tensor, which costs several times what the hashes of its boxes do,
-  // is not taken. The hashes cover all bytes; the digest shows that it is that of these numbers.
-  enum class Check { kHashes, kAll };
-  TensorStream(const CheckpointReader& reader, const std::string& name, std::uint64_t most_bytes,
-               Check check = Check::kAll);
+  TensorStream(const CheckpointReader& reader, const std::string& name, std::uint64_t most_bytes);
 
   // Rows [first, first + rows), dense in the stored type; they stay until the next call.
   struct Band {
@@ -53,7 +49,6 @@ class TensorStream {
   const CheckpointReader& reader_;
   std::string name_;
   const StoredTensor& tensor_;
-  Check check_;
   Shape rest_;  // of a row
   std::int64_t rows_, next_ = 0, band_rows_;
   std::uint64_t row_bytes_;

@@ -150,7 +150,7 @@ int list_checkpoint(const std::string& path, bool json, std::ostream& out) {
 int verify_one(const std::string& path) {
   const CheckpointReader reader = open(path);
   Reading reading(bytes_of(reader));
-  verify_checkpoint(reader, TensorStream::Check::kHashes, reading.told);
+  verify_hashes(reader, reading.told);
   log_info(cat(printable(reader.directory()), ": sound: ", reader.tensors().size(), " tensors, ",
                bytes_text(static_cast<double>(reading.meter.done()))));
   return 0;
