@@ -14,6 +14,7 @@
 #include "ckpt/manifest.h"
 #include "convert/foreign_writer.h"
 #include "convert/load_model.h"
+#include "convert/stacked_names.h"
 #include "text/tokenizer.h"
 
 namespace mt {
@@ -105,36 +106,6 @@ class Keys {
   Bytes out_;
 };
 
-// A tensor there and the neighbours of ours that it consists of, as they stand.
-struct Kind {
-  const char* theirs;
-  std::array<const char*, 3> ours;
-};
-constexpr std::array kEnds{
-    Kind{"token_embd.weight", {"embedding.word_embeddings.weight"}},
-    Kind{"position_embd.weight", {"embedding.position_embeddings.weight"}},
-    Kind{"output_norm.weight", {"final_layernorm.weight"}},
-    Kind{"output_norm.bias", {"final_layernorm.bias"}},
-};
-constexpr Kind kHead{"output.weight", {"output_layer.weight"}};
-constexpr std::array kLayer{
-    Kind{"attn_norm.weight", {"input_layernorm.weight"}},
-    Kind{"attn_norm.bias", {"input_layernorm.bias"}},
-    Kind{"attn_qkv.weight",
-         {"self_attention.query.weight", "self_attention.key.weight",
-          "self_attention.value.weight"}},
-    Kind{"attn_qkv.bias",
-         {"self_attention.query.bias", "self_attention.key.bias", "self_attention.value.bias"}},
-    Kind{"attn_output.weight", {"self_attention.dense.weight"}},
-    Kind{"attn_output.bias", {"self_attention.dense.bias"}},
-    Kind{"ffn_norm.weight", {"post_attention_layernorm.weight"}},
-    Kind{"ffn_norm.bias", {"post_attention_layernorm.bias"}},
-    Kind{"ffn_up.weight", {"mlp.dense_h_to_4h.weight"}},
-    Kind{"ffn_up.bias", {"mlp.dense_h_to_4h.bias"}},
-    Kind{"ffn_down.weight", {"mlp.dense_4h_to_h.weight"}},
-    Kind{"ffn_down.bias", {"mlp.dense_4h_to_h.bias"}},
-};
-
 // The tensors, with offsets from the beginning of their data.
 struct Plan {
   std::vector<ForeignTarget> targets;
@@ -144,9 +115,9 @@ struct Plan {
 
 Plan plan(const Gpt2Source& from, DType weights) {
   Plan out;
-  const auto add = [&](const Kind& kind, const std::string& there, const std::string& here) {
+  const auto add = [&](const StackedName& kind, const std::string& there, const std::string& here) {
     ForeignTarget target;
-    target.name = there + kind.theirs;
+    target.name = there + kind.gguf;
     std::int64_t parts = 0;
     for (const char* const name : kind.ours) parts += name != nullptr ? 1 : 0;
     Shape shape;
@@ -156,7 +127,7 @@ Plan plan(const Gpt2Source& from, DType weights) {
       target.parts.push_back({.ours = ours, .part = part, .parts = parts});
     }
     shape[0] *= parts;
-    const bool narrow = shape.size() == 2 && target.name != kEnds[1].theirs;
+    const bool narrow = shape.size() == 2 && target.name != kStackedFirst[1].gguf;
     target.type = narrow ? weights : DType::kF32;
     target.offset = out.bytes;
     const std::uint64_t bytes = checked_bytes(shape, target.type, target.name);
@@ -164,11 +135,13 @@ Plan plan(const Gpt2Source& from, DType weights) {
     out.targets.push_back(std::move(target));
     out.shapes.push_back(std::move(shape));
   };
-  for (const Kind& kind : kEnds) add(kind, "", "");
+  for (const StackedName& kind : kStackedFirst) add(kind, "", "");
+  for (const StackedName& kind : kStackedLast) add(kind, "", "");
   for (std::int64_t layer = 0; layer < from.config().num_layers; ++layer) {
-    for (const Kind& kind : kLayer) add(kind, cat("blk.", layer, "."), cat("layers.", layer, "."));
+    for (const StackedName& kind : kStackedLayer)
+      add(kind, cat("blk.", layer, "."), cat("layers.", layer, "."));
   }
-  if (from.config().untie_embeddings_and_output_weights) add(kHead, "", "");
+  if (from.config().untie_embeddings_and_output_weights) add(kStackedHead, "", "");
   return out;
 }
 

@@ -12,6 +12,8 @@
 #include "ckpt/checkpoint.h"
 #include "ckpt/compare.h"
 #include "ckpt/manifest.h"
+#include "convert/compare_formats.h"
+#include "convert/foreign_view.h"
 #include "convert/meter.h"
 
 namespace mt {
@@ -130,6 +132,17 @@ void diff_text(const Differences& found, const std::string& a, const std::string
   }
 }
 
+int verify_formats(const std::string& a, const std::string& b, std::ostream& out) {
+  const Compared found = compare_formats(a, b);
+  if (found.difference) {
+    out << *found.difference << '\n';
+    return static_cast<int>(ExitStatus::kDifference);
+  }
+  log_info(cat(printable(a), " and ", printable(b), ": equal: ", found.tensors,
+               " tensors of weights, ", bytes_text(static_cast<double>(found.bytes)), " read"));
+  return 0;
+}
+
 }  // namespace
 
 int list_checkpoint(const std::string& path, bool json, std::ostream& out) {
@@ -157,6 +170,7 @@ int verify_one(const std::string& path) {
 }
 
 int verify_two(const std::string& a, const std::string& b, std::ostream& out) {
+  if (is_foreign(a) || is_foreign(b)) return verify_formats(a, b, out);
   const CheckpointReader left = open(a), right = open(b);
   Reading reading(bytes_of(left) + bytes_of(right));
   const auto difference = first_difference(left, right, reading.told);

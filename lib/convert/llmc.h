@@ -8,12 +8,10 @@
 
 #include "comm/communicator.h"
 #include "convert/gpt2_source.h"
+#include "convert/llmc_file.h"
 #include "convert/load_model.h"
 
 namespace mt {
-
-// True if the file begins with the magic number.
-[[nodiscard]] bool is_llmc(const std::string& path);
 
 // Writes the weights of the checkpoint that `source` means as the file `destination`, in f32 or
 // bf16 (absent: bf16 if they are stored so, else f32), whole or not at all. Throws UsageError for a

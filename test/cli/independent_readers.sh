@@ -27,6 +27,8 @@ expect 0 "$bin/mt-reshard" --quiet cut half.gguf --to gguf --dtype fp16
 expect 0 "$bin/mt-reshard" --quiet cut whole.bin --to llmc
 expect 0 "$bin/mt-reshard" --quiet whole.bin from-llmc --vocab-file theirs/vocab.json --merge-file theirs/merges.txt
 expect 0 "$bin/mt-reshard" --verify one from-llmc
+for other in theirs shards whole.gguf whole.bin; do expect 0 "$bin/mt-reshard" --verify one "$other"; done
+expect 1 "$bin/mt-reshard" --verify one half.gguf
 cat > read.py << 'PY'
 import json, os, sys
 import h5py, numpy
