@@ -64,6 +64,17 @@ step 3 8 --tensor-model-parallel-size 2 --sequence-parallel --use-distributed-op
 "${tree[@]}" || fail "step 4"
 digests walk/iter_0000010 | diff one.digests - > /dev/null || fail "a run over four grids: other weights or moments"
 
+# A run goes on from its converted checkpoint as from its own: cut for another grid, and for that again.
+tree=("${model[@]}" --reduction tree --save from --load from)
+step 4 4 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2; [ $? = 75 ] || { fail "before the conversion"; cat err; }
+mkdir to
+"$bin/mt-reshard" --quiet from step4 --tensor-model-parallel-size 4 --use-distributed-optimizer --data-parallel-size 2 &&
+  "$bin/mt-reshard" --quiet step4 to/iter_0000004 --pipeline-model-parallel-size 8 || fail "conversion"
+tree=("${model[@]}" --reduction tree --save to --load to)
+step 7 2 --tensor-model-parallel-size 2; [ $? = 75 ] || { fail "after the conversion"; cat err; }
+"${tree[@]}" || fail "after the conversion, one process"
+digests to/iter_0000010 | diff one.digests - > /dev/null || fail "a run from a converted checkpoint: other weights or moments"
+
 # What does not divide is refused by all before anything is written.
 refused() { local text=$1 ranks=$2; shift 2; timeout 60 mpirun -n "$ranks" "${model[@]}" --save refused "$@" < /dev/null > out 2> err
   local status=$?; [ $status = 2 ] && grep -qE -- "$text" err || { fail "$*: status $status"; cat err; }; [ ! -e refused ] || fail "$*: wrote"; }
