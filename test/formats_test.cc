@@ -266,6 +266,16 @@ TEST_F(Formats, verify_names_the_element_that_differs) {
       1024 + (1024 * width + 128 * width + 2 * 4 * width + (2 * 3 * width + row) * width + 5) * 4);
   EXPECT_EQ(verify("llmc", "one").rfind(name, 0), 0U);
   EXPECT_EQ(verify("llmc", "gguf"), "");
+  // Beyond the first band of rows: as it stands, and transposed.
+  const auto up = mt::SafetensorsReader(folder_ / "hf").info("transformer.h.1.mlp.c_fc.weight");
+  spoil("hf/model.safetensors", up.offset + (6 * 4 * width + 300) * 4);
+  EXPECT_EQ(
+      verify("hf", "gguf").rfind("tensor layers.1.mlp.dense_h_to_4h.weight: element [300, 6]: ", 0),
+      0U);
+  spoil("llmc", 1024 + (1024 * width - 1) * 4);
+  EXPECT_EQ(verify("one", "llmc")
+                .rfind("tensor embedding.word_embeddings.weight: element [1023, 127]: ", 0),
+            0U);
 }
 
 TEST_F(Formats, verify_names_what_is_missing_or_unknown) {
