@@ -88,6 +88,9 @@ struct EvalOptions {
     if (!token_nll.empty() && results() > 1) {
       throw mt::UsageError("--token-nll: goes with one --load and one --valid-data only");
     }
+    if (force && token_nll.empty()) {
+      throw mt::UsageError("--force: without --token-nll nothing is written");
+    }
     for (const char* name : {"seq-length", "overlapping-eval", "token-nll"}) {
       if (!scores.empty() && table.given(name)) {
         throw mt::UsageError(mt::cat("--", name, ": goes with --valid-data, not with --scores"));

@@ -62,6 +62,7 @@ expect 3 "$evaluate" --load ckpt nano --valid-data text.txt --json --seq-length 
 says "nano" "error: "
 [ "$out" = "$report" ] || fail "the result before a model that does not fit is not out: $out"
 refuses 2 "--token-nll" "$evaluate" --load ckpt --valid-data text.txt short.txt --token-nll -
+refuses 2 "--force: without --token-nll nothing is written" "$evaluate" --load ckpt --valid-data text.txt --force
 refuses 2 "standard input" "$evaluate" --load ckpt second --valid-data - < text.txt
 refuses 2 "standard input" "$evaluate" --load ckpt --valid-data - - < text.txt
 # On a terminal several results are aligned lines under a heading.
