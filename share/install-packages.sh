@@ -6,7 +6,7 @@ set -eu
 # Several compilers would do; these are what a fresh Debian 12 lacks.
 packages="g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libhdf5-dev libboost-program-options-dev
  libsimdjson-dev nlohmann-json3-dev libzstd-dev zlib1g-dev libutf8proc-dev libxxhash-dev jq"
-tests="libgtest-dev libbenchmark-dev hdf5-tools python3-h5py python3-numpy python3-venv librandom123-dev libpcre2-dev mandoc strace zstd
+tests="libgtest-dev libbenchmark-dev clang libclang-rt-14-dev hdf5-tools python3-h5py python3-numpy python3-venv librandom123-dev libpcre2-dev mandoc strace zstd
  clang-format-14 universal-ctags valgrind bsdextrautils git procps util-linux slurmctld slurmd slurm-client munge"
 
 case "${1:-}" in
