@@ -1,6 +1,9 @@
 #include "base/hash.h"
 
 #include <xxhash.h>
+#ifdef MT_XXH_DISPATCH
+#include <xxh_x86dispatch.h>  // renames the functions that hash
+#endif
 
 #include <algorithm>
 #include <cstring>
@@ -99,6 +102,16 @@ Wide digest_box(const void* data, const Runs& runs) {
   return total;
 }
 
+// The library chooses its vectors at the first long input, and without a lock.
+void choose_vectors() {
+  static const bool chosen = [] {
+    const std::vector<char> input(1024);
+    static_cast<void>(XXH3_128bits(input.data(), input.size()));
+    return true;
+  }();
+  static_cast<void>(chosen);
+}
+
 }  // namespace
 
 std::string to_hex(const Digest128& digest) {
@@ -123,6 +136,7 @@ Digest128 from_hex(const std::string& text, const std::string& where) {
 }
 
 Digest128 xxh3_128(const void* data, std::size_t bytes) {
+  choose_vectors();
   const XXH128_hash_t hash = XXH3_128bits(data, bytes);
   return {hash.low64, hash.high64};
 }
@@ -135,6 +149,7 @@ struct StreamHash::State {
 };
 
 StreamHash::StreamHash() : state_(std::make_unique<State>()) {
+  choose_vectors();
   if (state_->xxh == nullptr || XXH3_128bits_reset(state_->xxh.get()) != XXH_OK) {
     throw EnvironmentError("out of memory for a hash");
   }

@@ -9,7 +9,7 @@ begin "$3"
 make_inputs
 
 for name in ${MT_LOOP_SCENARIOS:-preprocess preprocess_several train_load train_async train_blend reshard_import
-    reshard_copy reshard_grid reshard_safetensors reshard_gguf eval eval_several eval_scores generate generate_batch}; do
+    reshard_copy $conversions eval eval_several eval_scores generate generate_batch}; do
   if [ -n "${MT_LOOP_ERRORS:-}" ]; then
     for error in $MT_LOOP_ERRORS; do
       run_failing "$name" "$error" write pwrite64 fsync fdatasync ftruncate renameat2 rename mkdir openat open close unlink \
@@ -25,4 +25,5 @@ for name in ${MT_LOOP_SCENARIOS:-preprocess preprocess_several train_load train_
   check_points "$name"
 done
 expect_harmless "$source/test/fault/harmless.txt"
+check_sources
 finish

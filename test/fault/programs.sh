@@ -2,8 +2,9 @@
 # shellcheck shell=bash disable=SC2034
 vocabulary=(--vocab-file "$source/share/shakespeare/vocab.json" --merge-file "$source/share/shakespeare/merges.txt")
 
+conversions="reshard_grid reshard_half reshard_model reshard_safetensors reshard_gguf reshard_llmc" # reshard_to, below
 scenarios="preprocess preprocess_over preprocess_several train train_load train_async train_blend reshard_import reshard_copy
-  reshard_over reshard_grid reshard_safetensors reshard_gguf eval eval_over eval_several eval_scores generate generate_batch"
+  reshard_over $conversions eval eval_over eval_several eval_scores generate generate_batch"
 
 # make_inputs: in $scratch/made, and there what each scenario must leave.
 make_inputs() {
@@ -58,6 +59,14 @@ END
     "${command[@]}" > stdout 2> stderr || { cat stderr; echo "cannot run $i"; exit 1; }
     mv d "../made/$i.d" && mv stdout "../made/$i.stdout" && cd .. || exit 1
   done
+  sources > made.sums
+}
+
+# What is only read has the bytes that it had, whatever befell those who read it; called in $scratch at the end.
+sources() { find made/run/ made/hf/ made/whole/ made/*.h5 made/*.jsonl made/*.gz -type f -exec sha256sum {} + | sort; }
+check_sources() {
+  sources | cmp -s - made.sums || fail "sources changed: $(sources | diff made.sums - | head -n 5)"
+  echo "sources: $(wc -l < made.sums) files untouched"
 }
 
 # same_output NAME: stdout is what it should be.
@@ -186,6 +195,9 @@ reshard_to() { # NAME OPTIONS...
 reshard_to reshard_grid --tensor-model-parallel-size 2 --use-distributed-optimizer --data-parallel-size 2
 reshard_to reshard_safetensors --to safetensors --max-shard-size 20000
 reshard_to reshard_gguf --to gguf --dtype fp16
+reshard_to reshard_llmc --to llmc
+reshard_to reshard_half --dtype bf16
+reshard_to reshard_model --model-only --tensor-model-parallel-size 2
 
 prepare_eval() { mkdir -p d; }
 command_eval() {
