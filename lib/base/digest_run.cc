@@ -25,8 +25,6 @@ std::uint64_t finish_high(std::uint64_t x) {
   return x ^ (x >> 33);
 }
 
-#if defined(__x86_64__)
-
 constexpr std::int64_t kLanes = 4;
 using Lanes [[gnu::vector_size(32)]] = std::uint64_t;
 
@@ -84,8 +82,6 @@ DigestSum digest_run_avx2(const std::byte* data, std::int64_t count, std::uint64
                                       count - at, index + static_cast<std::uint64_t>(at));
 }
 
-#endif
-
 }  // namespace
 
 template <typename Bits>
@@ -107,10 +103,8 @@ DigestSum digest_run_plain(const std::byte* data, std::int64_t count, std::uint6
 
 template <typename Bits>
 DigestSum digest_run(const std::byte* data, std::int64_t count, std::uint64_t index) {
-#if defined(__x86_64__)
   static const bool avx2 = __builtin_cpu_supports("avx2") != 0;
   if (avx2) return digest_run_avx2<Bits>(data, count, index);
-#endif
   return digest_run_plain<Bits>(data, count, index);
 }
 

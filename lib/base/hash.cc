@@ -1,9 +1,6 @@
 #include "base/hash.h"
 
 #include <xxhash.h>
-#ifdef MT_XXH_DISPATCH
-#include <xxh_x86dispatch.h>  // renames the functions that hash
-#endif
 
 #include <algorithm>
 #include <cstring>

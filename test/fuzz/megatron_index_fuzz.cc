@@ -6,10 +6,11 @@
 
 namespace {
 
-// PREFIX.idx is a link to a file in memory, removed when the process ends in peace.
+// PREFIX.idx in the working directory is a link to a file in memory, removed when the process ends
+// in peace.
 struct Index {
   mt::MemoryFile file;
-  std::string prefix = "/tmp/mt-fuzz-" + std::to_string(::getpid());
+  std::string prefix = "fuzz-" + std::to_string(::getpid());
   Index() {
     const std::string name = prefix + ".idx";
     ::unlink(name.c_str());
