@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs fuzz targets over the kept corpus and beyond it.
 # Arguments: source folder, program folder, scratch folder, names of targets. Environment: RUNS, inputs of each (20000; one
-# number, or TARGET=N words after it for some), SECONDS_EACH, the most time for each (20; 0: no limit).
+# number, or TARGET=N words after it for some), SECONDS_EACH, the most time for each (5; 0: no limit).
 # Prints a line a target: how many inputs ran. New inputs that reach new code stay in SCRATCH/TARGET, findings in
 # SCRATCH/TARGET-crash*: kept ones belong into test/fuzz/corpus/TARGET.
 source=$1 bin=$2 scratch=$3
@@ -16,7 +16,7 @@ for target in "$@"; do
   read -r all others <<< "${RUNS:-20000}"
   for word in $others; do [ "${word%%=*}" != "$target" ] || all=${word#*=}; done
   mkdir -p "$target"
-  ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=0 "$program" -runs="$all" -max_total_time="${SECONDS_EACH:-20}" \
+  ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=0 "$program" -runs="$all" -max_total_time="${SECONDS_EACH:-5}" \
     -seed=1 -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=256 -max_len=65536 -print_final_stats=1 \
     -artifact_prefix="$target-" "$target" "$kept" > "$target.log" 2>&1
   status=$?
