@@ -18,7 +18,7 @@
 #include "convert/copy_checkpoint.h"
 #include "convert/export_hugging_face.h"
 #include "convert/gguf.h"
-#include "convert/hugging_face.h"
+#include "convert/import_foreign.h"
 #include "convert/inspect.h"
 #include "convert/llmc.h"
 #include "tensor/tensor.h"
@@ -118,7 +118,7 @@ struct ReshardOptions {
     if (layout != mt::CheckpointLayout{}) {
       throw mt::UsageError(mt::cat("--to ", to, ": that format has no ranks; leave the sizes out"));
     }
-    if (mt::is_hugging_face(load_dir) || mt::is_llmc(load_dir)) {
+    if (!mt::foreign_format(load_dir).empty()) {
       throw mt::UsageError(mt::cat("--to ", to, ": ", mt::printable(load_dir),
                                    " is no checkpoint; make one of it first"));
     }
@@ -179,31 +179,22 @@ int convert(ReshardOptions& options) {
   options.check_memory();
   options.check_format(layout);
   check_destination(options.save_dir, options.load_dir, options.force);
-  const bool directory = mt::is_hugging_face(options.load_dir);
-  if (directory || mt::is_llmc(options.load_dir)) {
-    if (layout != mt::CheckpointLayout{}) {
-      throw mt::UsageError(
-          mt::cat("--tensor-model-parallel-size: ", mt::printable(options.load_dir),
-                  " becomes a checkpoint of one rank; convert that in a second step"));
-    }
-    const auto world = mt::make_single_communicator();
-    if (directory) {
-      mt::import_hugging_face(options.load_dir, options.save_dir, options.tokenizer, *world,
-                              options.force, options.weights().value_or(mt::DType::kF32));
-    } else if (options.dtype != "keep") {
-      throw mt::UsageError(
-          "--dtype: llm.c's numbers stay as they are; convert them in a second step");
-    } else {
-      mt::import_llmc(options.load_dir, options.save_dir, options.tokenizer, *world, options.force);
-    }
+  const mt::StopSignals signals;
+  const auto most_memory = static_cast<std::uint64_t>(options.max_memory);
+  const auto stop = [&] { return signals.requested(); };
+  const mt::CopySettings settings{.layout = layout,
+                                  .weights = options.weights(),
+                                  .model_only = options.model_only,
+                                  .replace = options.force,
+                                  .most_memory = most_memory,
+                                  .stop = stop};
+  if (!mt::foreign_format(options.load_dir).empty()) {
+    mt::import_foreign(options.load_dir, options.save_dir, options.tokenizer, settings);
     return 0;
   }
   if (!options.tokenizer.vocab_file.empty() || !options.tokenizer.merge_file.empty()) {
     throw mt::UsageError("--vocab-file: a checkpoint's tokenizer is copied, not replaced");
   }
-  const mt::StopSignals signals;
-  const auto most_memory = static_cast<std::uint64_t>(options.max_memory);
-  const auto stop = [&] { return signals.requested(); };
   if (options.to != "hdf5") {
     const auto write = options.to == "safetensors" ? mt::export_hugging_face
                        : options.to == "llmc"      ? mt::export_llmc
@@ -216,13 +207,7 @@ int convert(ReshardOptions& options) {
            .stop = stop});
     return 0;
   }
-  mt::copy_checkpoint(options.load_dir, options.save_dir,
-                      {.layout = layout,
-                       .weights = options.weights(),
-                       .model_only = options.model_only,
-                       .replace = options.force,
-                       .most_memory = most_memory,
-                       .stop = stop});
+  mt::copy_checkpoint(options.load_dir, options.save_dir, settings);
   return 0;
 }
 

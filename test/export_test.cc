@@ -8,7 +8,9 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <random>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -18,7 +20,8 @@
 #include "convert/copy_checkpoint.h"
 #include "convert/export_hugging_face.h"
 #include "convert/gguf.h"
-#include "convert/hugging_face.h"
+#include "convert/import_foreign.h"
+#include "convert/inspect.h"
 #include "convert/llmc.h"
 #include "io/safetensors.h"
 #include "test/checkpoint_fixture.h"
@@ -53,8 +56,7 @@ class Export : public mt::testing_data::CheckpointTest {
     mt::export_hugging_face(path(from), path(to), settings);
   }
   void to_ours(const std::string& from, const std::string& to) const {
-    const auto world = mt::make_single_communicator();
-    mt::import_hugging_face(path(from), path(to), {}, *world, false);
+    mt::import_foreign(path(from), path(to), {}, {});
   }
   void weights_only(const std::string& from, const std::string& to) const {
     mt::copy_checkpoint(path(from), path(to), {.model_only = true});
@@ -163,6 +165,71 @@ TEST_F(Export, comes_back_to_the_same_tensors_in_each_type) {
   }
 }
 
+TEST_F(Export, comes_back_straight_to_any_grid_in_any_memory) {
+  train({2, 2, 1, false}, "cut");
+  to_theirs("cut", "theirs", {.most_shard = 5000});
+  to_ours("theirs", "one");
+  for (const auto& [tensor, pipeline] : {std::pair{1, 1}, {4, 1}, {1, 4}, {2, 2}}) {
+    const mt::CheckpointLayout layout{.tensor = tensor, .pipeline = pipeline};
+    for (const auto& weights : {std::optional<DType>(), std::optional(DType::kBf16)}) {
+      mt::copy_checkpoint(path("one"), path("wanted"), {.layout = layout, .weights = weights});
+      // With 1 byte a row of theirs at a time is turned.
+      for (const std::uint64_t memory : {std::uint64_t{1}, std::uint64_t{4000}}) {
+        mt::import_foreign(path("theirs"), path("found"), {},
+                           {.layout = layout, .weights = weights, .most_memory = memory});
+        same_bytes("wanted", "found");
+        fs::remove_all(path("found"));
+      }
+      fs::remove_all(path("wanted"));
+    }
+  }
+  EXPECT_NE(refused<mt::UsageError>([&] {
+              mt::import_foreign(path("theirs"), path("x"), {}, {.layout = {.tensor = 3}});
+            }).find("--tensor-model-parallel-size 3"),
+            std::string::npos);
+  EXPECT_THROW(mt::import_foreign(path("theirs"), path("x"), {}, {.stop = [] { return SIGTERM; }}),
+               mt::Error);
+  EXPECT_FALSE(fs::exists(path("x")));
+}
+
+TEST_F(Export, is_compared_with_checkpoints_of_any_grid) {
+  train({2, 2, 2, true}, "run");  // with the optimizer's tensors, which theirs lacks
+  to_theirs("run", "theirs");
+  std::ostringstream out;
+  EXPECT_EQ(mt::verify_two(path("run"), path("theirs"), out), 0);
+  EXPECT_EQ(mt::verify_two(path("theirs"), path("theirs"), out), 0);
+  EXPECT_EQ(mt::verify_one(path("theirs")), 0);
+  EXPECT_EQ(out.str(), "");
+  EXPECT_EQ(mt::diff_checkpoints(path("run"), path("theirs"), true, out), 0);
+  const mt::Json same = mt::parse_json(out.str(), "diff");
+  EXPECT_EQ(same["tensors"].size(), 4U + 4U * 16U);
+  EXPECT_TRUE(same["only_a"].empty());
+  out.str("");
+  EXPECT_EQ(mt::list_checkpoint(path("theirs"), true, out), 0);
+  const mt::Json list = mt::parse_json(out.str(), "list");
+  const CheckpointReader reader(path("run"));
+  EXPECT_EQ(list["format"], "safetensors");
+  EXPECT_EQ(list["model"], reader.model());
+  for (const auto& [name, tensor] : list["tensors"].items()) {
+    EXPECT_EQ(tensor["digest"], mt::to_hex(reader.tensors().at(name).digest)) << name;
+  }
+  // The bias of a key: element 3 of the second part of theirs.
+  std::string file = bytes_of(path("theirs/model.safetensors"));
+  const mt::SafetensorsReader theirs(path("theirs"));
+  const float other = 12345;
+  std::memcpy(file.data() + theirs.info("transformer.h.2.attn.c_attn.bias").offset + 4 * (16 + 3),
+              &other, sizeof(other));
+  put(path("theirs/model.safetensors"), file);
+  out.str("");
+  EXPECT_EQ(mt::verify_two(path("run"), path("theirs"), out), 1);
+  EXPECT_EQ(out.str().rfind("tensor layers.2.self_attention.key.bias: element [3]: ", 0), 0U)
+      << out.str();
+  EXPECT_NE(out.str().find(" and 12345\n"), std::string::npos) << out.str();
+  to_theirs("run", "half", {.weights = DType::kBf16});
+  mt::copy_checkpoint(path("run"), path("narrow"), {.weights = DType::kBf16});
+  EXPECT_EQ(mt::verify_two(path("narrow"), path("half"), out), 0);
+}
+
 TEST_F(Export, cuts_files_at_the_size_that_was_asked) {
   train(kLayouts[3], "cut");
   weights_only("cut", "weights");
@@ -262,8 +329,7 @@ class OneFile : public Export {
     }
   }
   void from_llmc(const std::string& from, const std::string& to) const {
-    const auto world = mt::make_single_communicator();
-    mt::import_llmc(path(from), path(to), {path("vocab.json"), path("merges.txt")}, *world, false);
+    mt::import_foreign(path(from), path(to), {path("vocab.json"), path("merges.txt")}, {});
   }
   const std::vector<std::string> cuts_ = {"one", "cut31", "cut12", "cut32"};
 };

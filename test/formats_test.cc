@@ -8,11 +8,10 @@
 
 #include "base/error.h"
 #include "base/threads.h"
-#include "comm/communicator.h"
 #include "convert/copy_checkpoint.h"
 #include "convert/export_hugging_face.h"
 #include "convert/gguf.h"
-#include "convert/hugging_face.h"
+#include "convert/import_foreign.h"
 #include "convert/inspect.h"
 #include "convert/llmc.h"
 #include "io/gguf_reader.h"
@@ -194,8 +193,7 @@ class Formats : public testing::Test {
  protected:
   Formats() {
     mt::set_threads(2);
-    const auto world = mt::make_single_communicator();
-    mt::import_hugging_face(hf_, folder_ / "one", {}, *world, false);
+    mt::import_foreign(hf_, folder_ / "one", {}, {});
     mt::copy_checkpoint(folder_ / "one", folder_ / "cut", {.layout = {.tensor = 4, .pipeline = 2}});
     mt::export_hugging_face(folder_ / "cut", folder_ / "hf", {});
     mt::export_gguf(folder_ / "cut", folder_ / "gguf", {});

@@ -13,6 +13,7 @@
 #include "continuations.h"
 #include "convert/copy_checkpoint.h"
 #include "convert/hugging_face.h"
+#include "convert/import_foreign.h"
 #include "convert/load_model.h"
 #include "foreign_model.h"
 #include "io/hdf5.h"
@@ -34,8 +35,7 @@ struct Place {
   Pool pool{cpu_device("", 1)};
 
   std::string import(const std::string& source, const std::string& name = "out") {
-    import_hugging_face(source, scratch / name, {}, *world, false);
-    return scratch / name;
+    return import_foreign(source, scratch / name, {}, {}), scratch / name;
   }
   std::string import(const ForeignModel& model, const std::string& name = "out") {
     model.write(scratch / (name + ".hf"));

@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/threads.h"
 #include "ckpt/layout.h"
+#include "ckpt/tensor_source.h"
 #include "comm/communicator.h"
 #include "comm/grid.h"
 #include "tensor/tensor.h"
@@ -84,27 +85,27 @@ struct FoundCheckpoint {
 // replace when asked to. Other programs have files of that name, too.
 [[nodiscard]] bool is_checkpoint(const std::string& directory);
 
-class CheckpointReader {
+class CheckpointReader : public TensorSource {
  public:
   // Verifies manifest.json and what it says of every other file (existence, size, bytes outside the
   // boxes). Throws EnvironmentError (no such directory, the system fails), DataError (damaged or
   // missing; names file and object).
   explicit CheckpointReader(const std::string& directory);
-  ~CheckpointReader();
+  ~CheckpointReader() override;
   CheckpointReader(CheckpointReader&&) noexcept;
 
-  struct TensorInfo {
-    Shape shape;
-    DType dtype = DType::kF32;
-    Digest128 digest;
-    bool optimizer = false;
-  };
-  [[nodiscard]] const std::string& directory() const;
+  [[nodiscard]] const std::string& directory() const override;
   [[nodiscard]] std::int64_t iteration() const;
   [[nodiscard]] const CheckpointLayout& layout() const;
-  [[nodiscard]] const Json& model() const;
+  [[nodiscard]] const Json& model() const override;
   [[nodiscard]] const Json& training() const;  // null if none
-  [[nodiscard]] const std::map<std::string, TensorInfo>& tensors() const;
+  [[nodiscard]] const std::map<std::string, TensorInfo>& tensors() const override;
+  [[nodiscard]] bool may_hold_optimizer() const override { return true; }
+  // A TensorStream.
+  [[nodiscard]] std::unique_ptr<RowStream> rows(const std::string& name,
+                                                std::uint64_t most_bytes) const override;
+  // The files beside the tensors'.
+  void check_carried() const override;
   // Reads the box into `out` (dense, in the stored type), verifying the hash of every stored box
   // that it touches. Throws DataError naming the tensor and the file when a hash differs, the name
   // is unknown, or the shape is another.

@@ -270,6 +270,12 @@ const StoredTensor& CheckpointReader::State::find(const Request& request) const 
   return tensor;
 }
 
+void CheckpointReader::check_carried() const {
+  for (const auto& [name, stored] : state_->manifest.files) {
+    if (!name.ends_with(".h5")) static_cast<void>(file(name));
+  }
+}
+
 std::string CheckpointReader::file(const std::string& name) const {
   const auto found = state_->manifest.files.find(name);
   if (found == state_->manifest.files.end()) {

@@ -32,7 +32,7 @@ class Telling {
   const BytesRead& told_;
 };
 
-std::vector<std::string> names_of(const CheckpointReader& reader) {
+std::vector<std::string> names_of(const TensorSource& reader) {
   std::vector<std::string> names;
   for (const auto& [name, info] : reader.tensors()) names.push_back(name);
   return names;
@@ -58,6 +58,32 @@ double number_at(const std::byte* data, DType type, std::size_t i) {
   }
 }
 
+// Those of a that are compared with b's: where one has no place for the optimizer's, the weights.
+std::vector<std::string> compared_names(const TensorSource& a, const TensorSource& b) {
+  const bool all = a.may_hold_optimizer() && b.may_hold_optimizer();
+  std::vector<std::string> names;
+  for (const auto& [name, info] : a.tensors()) {
+    if (all || !info.optimizer) names.push_back(name);
+  }
+  return names;
+}
+
+// Reads and verifies all.
+std::map<std::string, Digest128> verified_digests(const TensorSource& source,
+                                                  const BytesRead& told) {
+  Telling tell(told);
+  source.check_carried();
+  std::map<std::string, Digest128> digests;
+  for (const std::string& name : names_of(source)) digests[name] = {};
+  for_each_tensor(source, names_of(source), [&](const std::string& name) {
+    const auto stream = source.rows(name, kBand);
+    RowStream::Band band;
+    while (stream->next(band)) tell(band.bytes);
+    digests.at(name) = stream->digest();
+  });
+  return digests;
+}
+
 // The same as numbers, for many.
 void widen(const std::byte* data, DType type, std::size_t count, std::vector<float>& out) {
   out.resize(count);
@@ -77,20 +103,20 @@ std::string index_text(const Shape& shape, std::int64_t i) {
 
 // Two tensors of one shape, the same rows of both at a time.
 template <typename Body>
-void in_step(const CheckpointReader& a, const CheckpointReader& b, const std::string& name,
+void in_step(const TensorSource& a, const TensorSource& b, const std::string& name,
              const Body& body) {
   const Shape& shape = a.tensors().at(name).shape;
   const RowShape rows(shape);
   const auto elements =
       static_cast<std::uint64_t>(std::max<std::int64_t>(1, element_count(rows.rest)));
   const std::uint64_t band_rows = std::max<std::uint64_t>(1, kBand / 4 / elements);
-  const auto bytes = [&](const CheckpointReader& reader) {
+  const auto bytes = [&](const TensorSource& reader) {
     return band_rows * elements * dtype_size(reader.tensors().at(name).dtype);
   };
-  TensorStream left(a, name, bytes(a)), right(b, name, bytes(b));
-  TensorStream::Band x, y;
+  const auto left = a.rows(name, bytes(a)), right = b.rows(name, bytes(b));
+  RowStream::Band x, y;
   for (;;) {
-    const bool more = left.next(x), also = right.next(y);
+    const bool more = left->next(x), also = right->next(y);
     MT_ASSERT(more == also);
     if (!more) return;
     MT_ASSERT(x.first == y.first && x.rows == y.rows);
@@ -98,7 +124,7 @@ void in_step(const CheckpointReader& a, const CheckpointReader& b, const std::st
   }
 }
 
-std::string place_of_difference(const CheckpointReader& a, const CheckpointReader& b,
+std::string place_of_difference(const TensorSource& a, const TensorSource& b,
                                 const std::string& name) {
   const auto& info = a.tensors().at(name);
   const std::size_t element = dtype_size(info.dtype);
@@ -121,12 +147,6 @@ std::string place_of_difference(const CheckpointReader& a, const CheckpointReade
   return text;
 }
 
-void verify_carried(const CheckpointReader& reader) {
-  for (const auto& [name, file] : reader.manifest().files) {
-    if (!name.ends_with(".h5")) static_cast<void>(reader.file(name));
-  }
-}
-
 void verify_box(const CheckpointReader& reader, const std::string& tensor, const StoredBox& box) {
   constexpr std::size_t kPiece = std::size_t{128} << 10;  // read and hashed while in cache
   std::array<std::byte, kPiece> piece;                    // not a vector: nothing is set to zero
@@ -145,7 +165,7 @@ void verify_box(const CheckpointReader& reader, const std::string& tensor, const
 
 void verify_hashes(const CheckpointReader& reader, const BytesRead& told) {
   Telling tell(told);
-  verify_carried(reader);
+  reader.check_carried();
   struct Part {
     const std::string* tensor;
     const StoredBox* box;
@@ -165,42 +185,31 @@ void verify_hashes(const CheckpointReader& reader, const BytesRead& told) {
   });
 }
 
-void verify_digests(const CheckpointReader& reader, const BytesRead& told) {
+std::map<std::string, TensorNorm> tensor_norms(const TensorSource& reader, const BytesRead& told) {
   Telling tell(told);
-  verify_carried(reader);
+  std::map<std::string, TensorNorm> norms;
+  for (const auto& [name, info] : reader.tensors()) norms[name] = {};
   for_each_tensor(reader, names_of(reader), [&](const std::string& name) {
-    TensorStream stream(reader, name, kBand);
-    TensorStream::Band band;
-    while (stream.next(band)) tell(band.bytes);
-  });
-}
-
-std::map<std::string, double> tensor_norms(const CheckpointReader& reader, const BytesRead& told) {
-  Telling tell(told);
-  std::map<std::string, double> norms;
-  for (const auto& [name, info] : reader.tensors()) norms[name] = 0;
-  for_each_tensor(reader, names_of(reader), [&](const std::string& name) {
-    TensorStream stream(reader, name, kBand);
-    const DType type = stream.tensor().dtype;
-    TensorStream::Band band;
+    const auto stream = reader.rows(name, kBand);
+    const DType type = reader.tensors().at(name).dtype;
+    RowStream::Band band;
     std::vector<float> numbers;
     double sum = 0;
-    while (stream.next(band)) {
+    while (stream->next(band)) {
       widen(band.data, type, band.bytes / dtype_size(type), numbers);
       for (const float x : numbers) sum += static_cast<double>(x) * x;
       tell(band.bytes);
     }
-    norms.at(name) = std::sqrt(sum);
+    norms.at(name) = {std::sqrt(sum), stream->digest()};
   });
   return norms;
 }
 
-std::optional<std::string> first_difference(const CheckpointReader& a, const CheckpointReader& b,
+std::optional<std::string> first_difference(const TensorSource& a, const TensorSource& b,
                                             const BytesRead& told) {
-  verify_digests(a, told);
-  verify_digests(b, told);
-  std::vector<std::string> names = names_of(a);
-  for (const std::string& name : names_of(b)) {
+  const auto left = verified_digests(a, told), right = verified_digests(b, told);
+  std::vector<std::string> names = compared_names(a, b);
+  for (const std::string& name : compared_names(b, a)) {
     if (!a.tensors().contains(name)) names.push_back(name);
   }
   std::sort(names.begin(), names.end());
@@ -218,7 +227,7 @@ std::optional<std::string> first_difference(const CheckpointReader& a, const Che
       };
       return cat("tensor ", name, ": ", kind(p), " and ", kind(q));
     }
-    if (p.digest != q.digest) return place_of_difference(a, b, name);
+    if (left.at(name) != right.at(name)) return place_of_difference(a, b, name);
   }
   return std::nullopt;
 }
@@ -231,7 +240,7 @@ bool Differences::any() const {
 
 namespace {
 
-TensorDifference difference_of(const CheckpointReader& a, const CheckpointReader& b,
+TensorDifference difference_of(const TensorSource& a, const TensorSource& b,
                                const std::string& name, Telling& tell) {
   const DType p = a.tensors().at(name).dtype, q = b.tensors().at(name).dtype;
   TensorDifference out{.name = name};
@@ -260,21 +269,20 @@ TensorDifference difference_of(const CheckpointReader& a, const CheckpointReader
 
 }  // namespace
 
-Differences differences(const CheckpointReader& a, const CheckpointReader& b,
-                        const BytesRead& told) {
+Differences differences(const TensorSource& a, const TensorSource& b, const BytesRead& told) {
   Differences out;
   std::vector<std::string> names;
-  for (const auto& [name, info] : a.tensors()) {
+  for (const std::string& name : compared_names(a, b)) {
     const auto other = b.tensors().find(name);
     if (other == b.tensors().end()) {
       out.only_a.push_back(name);
-    } else if (other->second.shape != info.shape) {
+    } else if (other->second.shape != a.tensors().at(name).shape) {
       out.other_shape.push_back(name);
     } else {
       names.push_back(name);
     }
   }
-  for (const auto& [name, info] : b.tensors()) {
+  for (const std::string& name : compared_names(b, a)) {
     if (!a.tensors().contains(name)) out.only_b.push_back(name);
   }
   Telling tell(told);

@@ -30,24 +30,24 @@ struct Target {
 // Copies one tensor into its boxes.
 class TensorCopy {
  public:
-  TensorCopy(const CheckpointReader& from, const std::string& name, std::uint64_t band)
-      : name_(name), stream_(from, name, band) {}
+  TensorCopy(const TensorSource& from, const std::string& name, std::uint64_t band)
+      : name_(name), tensor_(from.tensors().at(name)), stream_(from.rows(name, band)) {}
 
   // The digest of what was written.
   Digest128 run(const std::vector<Target>& targets, const std::function<void(std::uint64_t)>& told);
 
  private:
-  void convert(const TensorStream::Band& band, DType type);
-  void write(const Target& target, const TensorStream::Band& band, const std::byte* data,
-             DType type);
+  void convert(const RowStream::Band& band, DType type);
+  void write(const Target& target, const RowStream::Band& band, const std::byte* data, DType type);
 
   std::string name_;
-  TensorStream stream_;
+  const TensorSource::TensorInfo& tensor_;
+  std::unique_ptr<RowStream> stream_;
   std::vector<std::byte> converted_, piece_;
 };
 
-void TensorCopy::convert(const TensorStream::Band& band, DType type) {
-  const DType stored = stream_.tensor().dtype;
+void TensorCopy::convert(const RowStream::Band& band, DType type) {
+  const DType stored = tensor_.dtype;
   const std::size_t count = band.bytes / dtype_size(stored);
   if (const std::size_t at = first_beyond(band.data, stored, type, count); at != count) {
     float x = 0;
@@ -61,7 +61,7 @@ void TensorCopy::convert(const TensorStream::Band& band, DType type) {
   convert_floats(band.data, stored, converted_.data(), type, count);
 }
 
-void TensorCopy::write(const Target& target, const TensorStream::Band& band, const std::byte* data,
+void TensorCopy::write(const Target& target, const RowStream::Band& band, const std::byte* data,
                        DType type) {
   const BoxPlace& place = target.file->boxes()[target.index];
   const RowShape box(place.extent), whole(place.global_shape);
@@ -96,15 +96,14 @@ void TensorCopy::write(const Target& target, const TensorStream::Band& band, con
 
 Digest128 TensorCopy::run(const std::vector<Target>& targets,
                           const std::function<void(std::uint64_t)>& told) {
-  const StoredTensor& tensor = stream_.tensor();
   const BoxPlace& first = targets.front().file->boxes()[targets.front().index];
-  MT_ASSERT(first.global_shape == tensor.shape);
+  MT_ASSERT(first.global_shape == tensor_.shape);
   const DType type = first.dtype;
-  BoxDigest digest(type, tensor.shape, Shape(tensor.shape.size(), 0), tensor.shape);
-  TensorStream::Band band;
-  while (stream_.next(band)) {
+  BoxDigest digest(type, tensor_.shape, Shape(tensor_.shape.size(), 0), tensor_.shape);
+  RowStream::Band band;
+  while (stream_->next(band)) {
     const std::byte* data = band.data;
-    if (type != tensor.dtype) {
+    if (type != tensor_.dtype) {
       convert(band, type);
       data = converted_.data();
       digest.update(data, converted_.size());
@@ -112,7 +111,7 @@ Digest128 TensorCopy::run(const std::vector<Target>& targets,
     for (const Target& target : targets) write(target, band, data, type);
     told(band.bytes);
   }
-  return type == tensor.dtype ? tensor.digest : digest.digest();
+  return type == tensor_.dtype ? stream_->digest() : digest.digest();
 }
 
 // All files, laid out.
@@ -144,10 +143,10 @@ std::uint64_t band_bytes(std::uint64_t most_memory) {
   return std::clamp(each / 4, kSmallestBand, kLargestBand);
 }
 
-void for_each_tensor(const CheckpointReader& reader, std::vector<std::string> names,
+void for_each_tensor(const TensorSource& source, std::vector<std::string> names,
                      const std::function<void(const std::string&)>& body) {
   const auto bytes = [&](const std::string& name) {
-    const auto& info = reader.tensors().at(name);
+    const auto& info = source.tensors().at(name);
     return checked_bytes(info.shape, info.dtype, name);
   };
   std::stable_sort(names.begin(), names.end(),
@@ -156,7 +155,7 @@ void for_each_tensor(const CheckpointReader& reader, std::vector<std::string> na
                      [&](std::int64_t i) { body(names[static_cast<std::size_t>(i)]); });
 }
 
-void reshard(const CheckpointReader& from, const std::string& to, const ReshardFiles& files,
+void reshard(const TensorSource& from, const std::string& to, const ReshardFiles& files,
              const CheckpointContent& content, const ReshardSettings& settings) {
   const auto world = make_single_communicator();
   PendingSave save(to, *world, settings.replace);

@@ -34,13 +34,13 @@ using ReshardFiles = std::map<std::string, std::vector<BoxPlace>>;
 // Writes the checkpoint `to`: `files` filled from `from`, every byte verified on the way, and all
 // else as in `content`, whose boxes are not looked at. Tensors of `from` that no place names are
 // left out. Threads share the work, several files are read and written at once. Throws as
-// save_checkpoint and CheckpointReader do, and DataError for a number that the other type cannot
+// save_checkpoint and TensorSource::rows do, and DataError for a number that the other type cannot
 // hold or places that do not cover a tensor; then nothing is left.
-void reshard(const CheckpointReader& from, const std::string& to, const ReshardFiles& files,
+void reshard(const TensorSource& from, const std::string& to, const ReshardFiles& files,
              const CheckpointContent& content, const ReshardSettings& settings);
 
 // Calls body(name) for every name, on all threads, largest tensors first.
-void for_each_tensor(const CheckpointReader& reader, std::vector<std::string> names,
+void for_each_tensor(const TensorSource& source, std::vector<std::string> names,
                      const std::function<void(const std::string&)>& body);
 
 // Bytes of a band for each thread.

@@ -152,4 +152,9 @@ bool TensorStream::next(Band& band) {
   return true;
 }
 
+std::unique_ptr<RowStream> CheckpointReader::rows(const std::string& name,
+                                                  std::uint64_t most_bytes) const {
+  return std::make_unique<TensorStream>(*this, name, most_bytes);
+}
+
 }  // namespace mt

@@ -18,21 +18,15 @@
 
 namespace mt {
 
-class TensorStream {
+class TensorStream : public RowStream {
  public:
   // The reader must outlive it. most_bytes: of a band; one row is read whatever it is. Throws
   // DataError if there is no such tensor.
   TensorStream(const CheckpointReader& reader, const std::string& name, std::uint64_t most_bytes);
 
-  // Rows [first, first + rows), dense in the stored type; they stay until the next call.
-  struct Band {
-    std::int64_t first = 0, rows = 0;
-    const std::byte* data = nullptr;
-    std::uint64_t bytes = 0;
-  };
-  // The next band; false when all were given and every hash and the digest were right. Throws
-  // DataError naming the tensor (and the file) if one is not, EnvironmentError.
-  [[nodiscard]] bool next(Band& band);
+  // False when every hash and the digest were right.
+  [[nodiscard]] bool next(Band& band) override;
+  [[nodiscard]] Digest128 digest() const override { return tensor_.digest; }
   [[nodiscard]] const StoredTensor& tensor() const { return tensor_; }
 
  private:

@@ -68,7 +68,7 @@ void check_layout(const CheckpointLayout& layout, const ModelConfig& model) {
 
 class Planner {
  public:
-  Planner(const CheckpointReader& from, const CheckpointLayout& layout, bool weights_only,
+  Planner(const TensorSource& from, const CheckpointLayout& layout, bool weights_only,
           std::optional<DType> weights)
       : from_(from), layout_(layout), weights_only_(weights_only), weights_(weights) {}
 
@@ -78,12 +78,12 @@ class Planner {
  private:
   void add_stage(const ModelConfig& model, GridPlace place);
   void add(const std::string& file, const std::vector<Box>& boxes, bool optimizer);
-  [[nodiscard]] DType type_of(const CheckpointReader::TensorInfo& info) const {
+  [[nodiscard]] DType type_of(const TensorSource::TensorInfo& info) const {
     return info.optimizer ? info.dtype : weights_.value_or(info.dtype);
   }
   void check_all_taken() const;
 
-  const CheckpointReader& from_;
+  const TensorSource& from_;
   CheckpointLayout layout_;
   bool weights_only_;
   std::optional<DType> weights_;
@@ -169,8 +169,8 @@ ReshardFiles Planner::grid() {
 
 }  // namespace
 
-ReshardFiles plan_grid(const CheckpointReader& from, const CheckpointLayout& layout,
-                       bool weights_only, std::optional<DType> weights) {
+ReshardFiles plan_grid(const TensorSource& from, const CheckpointLayout& layout, bool weights_only,
+                       std::optional<DType> weights) {
   Planner planner(from, layout, weights_only, weights);
   return layout == CheckpointLayout{} ? planner.one_rank() : planner.grid();
 }

@@ -15,7 +15,7 @@ namespace mt {
 // none. weights_only: no optimizer's. weights: their type (absent: as stored). Throws UsageError
 // with the arithmetic for a layout that the model does not allow, DataError for a tensor that the
 // model lacks, or has more.
-[[nodiscard]] ReshardFiles plan_grid(const CheckpointReader& from, const CheckpointLayout& layout,
+[[nodiscard]] ReshardFiles plan_grid(const TensorSource& from, const CheckpointLayout& layout,
                                      bool weights_only, std::optional<DType> weights);
 
 }  // namespace mt

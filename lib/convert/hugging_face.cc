@@ -1,10 +1,8 @@
 #include "convert/hugging_face.h"
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
-#include <map>
+#include <memory>
 #include <set>
 #include <utility>
 #include <vector>
@@ -13,10 +11,9 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "ckpt/checkpoint.h"
+#include "base/small_floats.h"
 #include "convert/hugging_face_names.h"
 #include "convert/renamed.h"
-#include "convert/stored_type.h"
 #include "io/safetensors.h"
 
 namespace mt {
@@ -71,22 +68,12 @@ class Gpt2Import {
     if (!config.untie_embeddings_and_output_weights) check_tied_head();
   }
 
-  // The values of every tensor of ours, in `values`, and boxes that point to them.
-  [[nodiscard]] std::vector<Box> boxes(std::vector<std::vector<float>>& values) const {
-    std::vector<Box> out;
-    values.reserve(sources_.size());
-    for (const NamedTensor& source : sources_) {
-      auto& data = values.emplace_back(convert(source));
-      for (std::size_t i = 0; i < data.size(); ++i) {
-        if (!std::isfinite(data[i])) {
-          throw DataError(cat(directory_, ": tensor ", source.theirs, ": a value is ", data[i],
-                              " (element ", i, " of ", source.ours, ")"));
-        }
-      }
-      const Shape shape = our_shape(*source.name, config_);
-      out.push_back({source.ours, shape, Shape(shape.size(), 0), shape, DType::kF32, data.data()});
-    }
-    return out;
+  [[nodiscard]] std::unique_ptr<TensorSource> source(
+      const ForeignReader::Settings& settings) const {
+    std::vector<ForeignOrigin> origins;
+    origins.reserve(sources_.size());
+    for (const NamedTensor& source : sources_) origins.push_back(origin(source));
+    return reader(std::move(origins), settings);
   }
 
  private:
@@ -140,39 +127,66 @@ class Gpt2Import {
     }
   }
 
+  [[nodiscard]] std::unique_ptr<TensorSource> reader(
+      std::vector<ForeignOrigin> origins, const ForeignReader::Settings& settings) const {
+    return std::make_unique<ForeignReader>(printable(directory_), config_.to_json(),
+                                           reader_.files(), std::move(origins), settings);
+  }
+
   // A tied model may hold the head all the same: then it must be the embedding.
   void check_tied_head() const {
     if (!reader_.tensors().contains(kGpt2Head.theirs)) return;
-    const std::string embedding = cat(prefix_, kGpt2Ends.front().theirs);
-    check_shape({&kGpt2Head, kGpt2Head.ours, kGpt2Head.theirs});
-    if (reader_.read_f32(embedding) == reader_.read_f32(kGpt2Head.theirs)) return;
+    const NamedTensor head{&kGpt2Head, kGpt2Head.ours, kGpt2Head.theirs};
+    check_shape(head);
+    const auto both = reader({origin(sources_.front()), origin(head)}, {.finite = false});
+    if (!differences(*both, sources_.front().ours, head.ours)) return;
     throw DataError(cat(directory_, ": config.json ties the head to the embedding, but ",
-                        kGpt2Head.theirs, " differs from ", embedding));
+                        kGpt2Head.theirs, " differs from ", sources_.front().theirs));
   }
 
-  [[nodiscard]] std::vector<float> convert(const NamedTensor& source) const {
+  // Whether two tensors of one shape are different numbers.
+  [[nodiscard]] static bool differences(const TensorSource& source, const std::string& a,
+                                        const std::string& b) {
+    constexpr std::uint64_t kBandElements = std::uint64_t{1} << 18;
+    const auto open = [&](const std::string& name) {
+      return source.rows(name, kBandElements * dtype_size(source.tensors().at(name).dtype));
+    };
+    const auto wide = [&](const std::string& name, const RowStream::Band& band) {
+      const DType type = source.tensors().at(name).dtype;
+      std::vector<float> out(band.bytes / dtype_size(type));
+      convert_floats(band.data, type, out.data(), DType::kF32, out.size());
+      return out;
+    };
+    const auto left = open(a), right = open(b);
+    RowStream::Band x, y;
+    while (left->next(x) && right->next(y)) {
+      if (wide(a, x) != wide(b, y)) return true;
+    }
+    return false;
+  }
+
+  [[nodiscard]] ForeignOrigin origin(const NamedTensor& source) const {
     const TensorName& name = *source.name;
-    const std::int64_t rows = size_of(name.rows, config_);
-    const std::int64_t first = name.part * rows;
-    std::vector<float> theirs = reader_.read_f32(source.theirs);
-    if (name.form == Form::kSame) return theirs;
-    if (name.form == Form::kVector) {
-      const auto begin = theirs.begin() + static_cast<std::ptrdiff_t>(first);
-      return {begin, begin + static_cast<std::ptrdiff_t>(rows)};
+    const ForeignTensor& stored = reader_.info(source.theirs);
+    ForeignOrigin out{.ours = source.ours,
+                      .theirs = source.theirs,
+                      .shape = our_shape(name, config_),
+                      .file = stored.file,
+                      .offset = stored.offset,
+                      .part = name.part,
+                      .parts = name.parts,
+                      .transposed = name.form == Form::kTransposed};
+    if (stored.type == "BF16") {
+      out.type = DType::kBf16;
+    } else if (stored.type == "F16") {
+      out.type = DType::kF16;
+    } else if (stored.type == "F64") {
+      out.f64 = true;
+    } else if (stored.type != "F32") {
+      throw DataError(cat(reader_.files()[stored.file], ": tensor ", source.theirs,
+                          ": expected F32, BF16, F16 or F64, found ", stored.type));
     }
-    const std::int64_t columns = size_of(name.columns, config_);
-    const std::int64_t stride = name.parts * rows;
-    std::vector<float> ours(static_cast<std::size_t>(rows * columns));
-    constexpr std::int64_t kTile = 32;  // both sides of a tile stay in the cache
-    for (std::int64_t c0 = 0; c0 < columns; c0 += kTile) {
-      for (std::int64_t r = 0; r < rows; ++r) {
-        for (std::int64_t c = c0; c < std::min(c0 + kTile, columns); ++c) {
-          ours[static_cast<std::size_t>(r * columns + c)] =
-              theirs[static_cast<std::size_t>(c * stride + first + r)];
-        }
-      }
-    }
-    return ours;
+    return out;
   }
 
   std::string directory_;
@@ -181,43 +195,6 @@ class Gpt2Import {
   std::string prefix_;
   std::vector<NamedTensor> sources_;
 };
-
-// The tokenizer that lies in the directory, or null.
-std::unique_ptr<Tokenizer> own_tokenizer(const std::string& directory) {
-  const std::string vocab = directory + "/vocab.json";
-  const std::string merges = directory + "/merges.txt";
-  if (!exists(vocab) && !exists(merges)) return nullptr;
-  for (const std::string& file : {vocab, merges}) {
-    if (!exists(file)) {
-      throw DataError(cat(printable(file), " is missing: a tokenizer is both files"));
-    }
-  }
-  return TokenizerOptions{vocab, merges}.open();
-}
-
-// The directory's or the one that was named, which must be the same if both are there; or null.
-std::unique_ptr<Tokenizer> find_tokenizer(const std::string& directory,
-                                          const TokenizerOptions& options,
-                                          const ModelConfig& config) {
-  auto tokenizer = own_tokenizer(directory);
-  if (auto given = options.open(); given != nullptr) {
-    if (tokenizer != nullptr && given->digest() != tokenizer->digest()) {
-      throw DataError(cat("--vocab-file ", printable(options.vocab_file),
-                          ": this tokenizer has digest ", to_hex(given->digest()), ", that of ",
-                          printable(directory), " has ", to_hex(tokenizer->digest())));
-    }
-    tokenizer = std::move(given);
-  }
-  if (tokenizer == nullptr) {
-    log_warning(cat(printable(directory),
-                    ": no vocab.json and merges.txt, so no tokenizer travels with the model"));
-  } else if (tokenizer->vocab_size() > config.vocab_size) {
-    throw DataError(cat(printable(directory), ": the vocab.json that would travel has ",
-                        tokenizer->vocab_size(), " entries, but config.json's vocab_size is ",
-                        config.vocab_size));
-  }
-  return tokenizer;
-}
 
 }  // namespace
 
@@ -264,33 +241,17 @@ bool is_hugging_face(const std::string& directory) {
   return exists(directory + "/config.json") && !exists(directory + "/manifest.json");
 }
 
-void import_hugging_face(const std::string& source, const std::string& destination,
-                         const TokenizerOptions& tokenizer, const Communicator& world, bool replace,
-                         DType weights) {
-  const std::string where = source + "/config.json";
+std::unique_ptr<TensorSource> open_hugging_face(const std::string& directory,
+                                                const ForeignReader::Settings& settings) {
+  const std::string where = directory + "/config.json";
   const ModelConfig config = parse_gpt2_config(read_file(where, kConfigLimit), printable(where));
-  const auto chosen = find_tokenizer(source, tokenizer, config);
-  if (!exists(source + "/model.safetensors") && !exists(source + "/model.safetensors.index.json")) {
-    throw EnvironmentError(cat(printable(source),
+  if (!exists(directory + "/model.safetensors") &&
+      !exists(directory + "/model.safetensors.index.json")) {
+    throw EnvironmentError(cat(printable(directory),
                                ": neither model.safetensors nor model.safetensors.index.json is "
                                "there (other kinds of weight files are not read)"));
   }
-  const Gpt2Import import(source, config);
-
-  CheckpointContent content;
-  content.model = config.to_json();
-  if (chosen != nullptr) {
-    content.files[kCarriedVocab] = chosen->files().vocab;
-    content.files[kCarriedMerges] = chosen->files().merges;
-    content.tokenizer_digest = to_hex(chosen->digest());
-  }
-  std::vector<std::vector<float>> values;
-  content.weights = import.boxes(values);
-  std::vector<std::vector<std::byte>> stored;
-  store_weights_as(content, weights, stored);
-  save_checkpoint(destination, content, world, replace);
-  log_info(cat(printable(source), ": ", content.weights.size(), " tensors, ",
-               config.parameter_count(), " parameters written to ", printable(destination)));
+  return Gpt2Import(directory, config).source(settings);
 }
 
 }  // namespace mt

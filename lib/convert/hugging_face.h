@@ -6,10 +6,10 @@
 // not have, or a head that contradicts the configuration ends the import.
 #pragma once
 
+#include <memory>
 #include <string>
 
-#include "comm/communicator.h"
-#include "convert/load_model.h"
+#include "convert/foreign_reader.h"
 #include "model/config.h"
 
 namespace mt {
@@ -22,13 +22,9 @@ namespace mt {
 // manifest.json.
 [[nodiscard]] bool is_hugging_face(const std::string& directory);
 
-// Imports `source` as the checkpoint `destination`: weights in the type given (store_weights_as),
-// iteration 0, no training state. The tokenizer is the directory's (vocab.json and merges.txt),
-// or the one that `tokenizer` names, which must be the same if both are there, or none. Needs
-// memory for the weights. Throws DataError naming file and object, EnvironmentError; UsageError for
-// an existing destination unless replace. Then nothing is left.
-void import_hugging_face(const std::string& source, const std::string& destination,
-                         const TokenizerOptions& tokenizer, const Communicator& world, bool replace,
-                         DType weights = DType::kF32);
+// The weights that the directory holds, in the types in which they are stored there, f64 as f32.
+// Throws DataError naming file and object, EnvironmentError.
+[[nodiscard]] std::unique_ptr<TensorSource> open_hugging_face(
+    const std::string& directory, const ForeignReader::Settings& settings);
 
 }  // namespace mt

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iomanip>
+#include <memory>
 #include <ostream>
 #include <utility>
 #include <vector>
@@ -14,18 +15,34 @@
 #include "ckpt/manifest.h"
 #include "convert/compare_formats.h"
 #include "convert/foreign_view.h"
+#include "convert/import_foreign.h"
 #include "convert/meter.h"
 
 namespace mt {
 namespace {
 
-CheckpointReader open(const std::string& path) {
+// What a path means: a checkpoint, or another library's model.
+struct Opened {
+  std::unique_ptr<TensorSource> tensors;
+  const CheckpointReader* checkpoint = nullptr;  // the same, if it is one
+  std::string format;                            // else
+  std::string tokenizer_digest;
+};
+
+Opened open(const std::string& path) {
+  if (!foreign_format(path).empty()) {
+    ForeignModelFiles files = open_foreign(path, {});
+    return {std::move(files.weights), nullptr, files.format,
+            files.tokenizer == nullptr ? "" : to_hex(files.tokenizer->digest())};
+  }
   const FoundCheckpoint found = find_checkpoint(path);
   if (found.absent) throw EnvironmentError(cat(printable(path), ": there is no checkpoint"));
-  return CheckpointReader(found.directory);
+  auto reader = std::make_unique<CheckpointReader>(found.directory);
+  const CheckpointReader* const checkpoint = reader.get();
+  return {std::move(reader), checkpoint, "", checkpoint->tokenizer_digest()};
 }
 
-std::uint64_t bytes_of(const CheckpointReader& reader) {
+std::uint64_t bytes_of(const TensorSource& reader) {
   std::uint64_t bytes = 0;
   for (const auto& [name, info] : reader.tensors()) {
     bytes += checked_bytes(info.shape, info.dtype, name);
@@ -53,25 +70,31 @@ std::string layout_text(const CheckpointLayout& layout) {
       layout.distributed_optimizer ? cat(", optimizer cut over ", layout.data, " data ranks") : "");
 }
 
-void list_json(const CheckpointReader& reader, const std::map<std::string, double>& norms,
+void list_json(const Opened& opened, const std::map<std::string, TensorNorm>& norms,
                std::ostream& out) {
+  const TensorSource& reader = *opened.tensors;
   Json tensors = Json::object();
   for (const auto& [name, info] : reader.tensors()) {
     tensors[name] = {{"kind", info.optimizer ? "optimizer" : "model"},
                      {"dtype", dtype_name(info.dtype)},
                      {"shape", info.shape},
-                     {"norm", finite_or_null(norms.at(name))},
-                     {"digest", to_hex(info.digest)}};
+                     {"norm", finite_or_null(norms.at(name).norm)},
+                     {"digest", to_hex(norms.at(name).digest)}};
   }
-  out << json_line({{"directory", reader.directory()},
-                    {"iteration", reader.iteration()},
-                    {"layout", layout_json(reader.layout())},
-                    {"model", reader.model()},
-                    {"training", reader.training()},
-                    {"tokenizer_digest", reader.tokenizer_digest()},
-                    {"bytes", bytes_of(reader)},
-                    {"tensors", tensors}})
-      << '\n';
+  const CheckpointReader* const checkpoint = opened.checkpoint;
+  Json all{{"directory", reader.directory()},
+           {"model", reader.model()},
+           {"tokenizer_digest", opened.tokenizer_digest},
+           {"bytes", bytes_of(reader)},
+           {"tensors", tensors}};
+  if (checkpoint != nullptr) {
+    all["iteration"] = checkpoint->iteration();
+    all["layout"] = layout_json(checkpoint->layout());
+    all["training"] = checkpoint->training();
+  } else {
+    all["format"] = opened.format;
+  }
+  out << json_line(all) << '\n';
 }
 
 std::string digits(double value, int precision) {
@@ -80,14 +103,19 @@ std::string digits(double value, int precision) {
   return out.str();
 }
 
-void list_text(const CheckpointReader& reader, const std::map<std::string, double>& norms,
+void list_text(const Opened& opened, const std::map<std::string, TensorNorm>& norms,
                std::ostream& out) {
-  out << "checkpoint  " << printable(reader.directory()) << '\n'
-      << "iteration   " << reader.iteration() << '\n'
-      << "layout      " << layout_text(reader.layout()) << '\n'
-      << "model       " << json_line(reader.model()) << '\n'
-      << "training    " << json_line(reader.training()) << '\n'
-      << "tokenizer   " << (reader.tokenizer_digest().empty() ? "none" : reader.tokenizer_digest())
+  const TensorSource& reader = *opened.tensors;
+  if (const CheckpointReader* const checkpoint = opened.checkpoint; checkpoint != nullptr) {
+    out << "checkpoint  " << printable(reader.directory()) << '\n'
+        << "iteration   " << checkpoint->iteration() << '\n'
+        << "layout      " << layout_text(checkpoint->layout()) << '\n'
+        << "training    " << json_line(checkpoint->training()) << '\n';
+  } else {
+    out << "path        " << reader.directory() << '\n' << "format      " << opened.format << '\n';
+  }
+  out << "model       " << json_line(reader.model()) << '\n'
+      << "tokenizer   " << (opened.tokenizer_digest.empty() ? "none" : opened.tokenizer_digest)
       << '\n'
       << "tensors     " << reader.tensors().size() << ", "
       << bytes_text(static_cast<double>(bytes_of(reader))) << "\n\n";
@@ -104,8 +132,8 @@ void list_text(const CheckpointReader& reader, const std::map<std::string, doubl
   };
   line("name", "type", "shape", "norm", "digest");
   for (const auto& [name, info] : reader.tensors()) {
-    line(name, dtype_name(info.dtype), shape_text(info.shape), digits(norms.at(name), 6),
-         to_hex(info.digest));
+    line(name, dtype_name(info.dtype), shape_text(info.shape), digits(norms.at(name).norm, 6),
+         to_hex(norms.at(name).digest));
   }
 }
 
@@ -146,32 +174,41 @@ int verify_formats(const std::string& a, const std::string& b, std::ostream& out
 }  // namespace
 
 int list_checkpoint(const std::string& path, bool json, std::ostream& out) {
-  const CheckpointReader reader = open(path);
-  std::map<std::string, double> norms;
+  const Opened opened = open(path);
+  std::map<std::string, TensorNorm> norms;
   {
-    Reading reading(bytes_of(reader));
-    norms = tensor_norms(reader, reading.told);
+    Reading reading(bytes_of(*opened.tensors));
+    norms = tensor_norms(*opened.tensors, reading.told);
   }
   if (json) {
-    list_json(reader, norms, out);
+    list_json(opened, norms, out);
   } else {
-    list_text(reader, norms, out);
+    list_text(opened, norms, out);
   }
   return 0;
 }
 
 int verify_one(const std::string& path) {
-  const CheckpointReader reader = open(path);
-  Reading reading(bytes_of(reader));
-  verify_hashes(reader, reading.told);
-  log_info(cat(printable(reader.directory()), ": sound: ", reader.tensors().size(), " tensors, ",
-               bytes_text(static_cast<double>(reading.meter.done()))));
+  const Opened opened = open(path);
+  const TensorSource& tensors = *opened.tensors;
+  Reading reading(bytes_of(tensors));
+  if (opened.checkpoint != nullptr) {
+    verify_hashes(*opened.checkpoint, reading.told);
+  } else {
+    static_cast<void>(tensor_norms(tensors, reading.told));
+  }
+  log_info(
+      cat(printable(tensors.directory()),
+          opened.checkpoint != nullptr ? ": sound: " : ": readable, in a format without hashes: ",
+          tensors.tensors().size(), " tensors, ",
+          bytes_text(static_cast<double>(reading.meter.done()))));
   return 0;
 }
 
 int verify_two(const std::string& a, const std::string& b, std::ostream& out) {
   if (is_foreign(a) || is_foreign(b)) return verify_formats(a, b, out);
-  const CheckpointReader left = open(a), right = open(b);
+  const Opened first = open(a), second = open(b);
+  const TensorSource &left = *first.tensors, &right = *second.tensors;
   Reading reading(bytes_of(left) + bytes_of(right));
   const auto difference = first_difference(left, right, reading.told);
   if (difference) {
@@ -185,7 +222,8 @@ int verify_two(const std::string& a, const std::string& b, std::ostream& out) {
 }
 
 int diff_checkpoints(const std::string& a, const std::string& b, bool json, std::ostream& out) {
-  const CheckpointReader left = open(a), right = open(b);
+  const Opened first = open(a), second = open(b);
+  const TensorSource &left = *first.tensors, &right = *second.tensors;
   Differences found;
   {
     Reading reading(bytes_of(left) + bytes_of(right));

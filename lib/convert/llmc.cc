@@ -1,12 +1,11 @@
 #include "convert/llmc.h"
 
-#include <cmath>
+#include <memory>
 #include <vector>
 
 #include "base/commit.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/small_floats.h"
 #include "ckpt/manifest.h"
 #include "convert/foreign_writer.h"
 #include "convert/llmc_file.h"
@@ -32,17 +31,6 @@ DType type_of(const Gpt2Source& from, const ExportSettings& settings) {
       from.stored(kStackedFirst[0].ours[0]) == DType::kBf16 ? DType::kBf16 : DType::kF32);
   if (type == DType::kF16) throw UsageError("--dtype fp16: llm.c's files hold fp32 or bf16");
   return type;
-}
-
-void check_finite(const LlmcTensor& tensor, DType type, const std::string& where) {
-  const std::int64_t count = element_count(tensor.shape);
-  for (std::int64_t i = 0; i < count; ++i) {
-    float x = 0;
-    convert_floats(tensor.data + static_cast<std::size_t>(i) * dtype_size(type), type, &x,
-                   DType::kF32, 1);
-    if (std::isfinite(x)) continue;
-    throw DataError(cat(where, ": a value is ", x, " (element ", i, " of ", tensor.ours, ")"));
-  }
 }
 
 }  // namespace
@@ -75,34 +63,20 @@ void export_llmc(const std::string& source, const std::string& destination,
   from.report(targets.size(), elements * dtype_size(type), destination);
 }
 
-void import_llmc(const std::string& source, const std::string& destination,
-                 const TokenizerOptions& tokenizer, const Communicator& world, bool replace) {
-  const LlmcFile file(source);
-  const ModelConfig& config = file.config();
-  const std::string where = printable(source);
-  CheckpointContent content;
-  content.model = config.to_json();
-  for (const LlmcTensor& tensor : file.tensors()) {
-    check_finite(tensor, file.type(), where);
-    content.weights.push_back({tensor.ours, tensor.shape, Shape(tensor.shape.size(), 0),
-                               tensor.shape, file.type(), tensor.data});
+std::unique_ptr<TensorSource> open_llmc(const std::string& path,
+                                        const ForeignReader::Settings& settings) {
+  const LlmcFile file(path);
+  std::uint64_t elements = 0;
+  std::vector<ForeignOrigin> origins;
+  for (const LlmcPlace& place : llmc_places(file.config(), elements)) {
+    origins.push_back({.ours = place.ours,
+                       .theirs = place.ours,
+                       .shape = place.shape,
+                       .type = file.type(),
+                       .offset = kLlmcHeaderBytes + place.at * dtype_size(file.type())});
   }
-  if (const auto given = tokenizer.open(); given != nullptr) {
-    if (given->vocab_size() > config.vocab_size) {
-      throw DataError(cat(where, ": the vocab.json that would travel has ", given->vocab_size(),
-                          " entries, but vocab_size is ", config.vocab_size));
-    }
-    content.files[kCarriedVocab] = given->files().vocab;
-    content.files[kCarriedMerges] = given->files().merges;
-    content.tokenizer_digest = to_hex(given->digest());
-  } else {
-    log_warning(cat(where,
-                    ": that format carries no tokenizer; --vocab-file and --merge-file "
-                    "name one that travels with the model"));
-  }
-  save_checkpoint(destination, content, world, replace);
-  log_info(cat(where, ": ", content.weights.size(), " tensors, ", config.parameter_count(),
-               " parameters written to ", printable(destination)));
+  return std::make_unique<ForeignReader>(printable(path), file.config().to_json(),
+                                         std::vector{path}, std::move(origins), settings);
 }
 
 }  // namespace mt

@@ -4,12 +4,12 @@
 // 128. The architecture is GPT-2's alone: inner width 4 h, a tied head, epsilon 1e-5.
 #pragma once
 
+#include <memory>
 #include <string>
 
-#include "comm/communicator.h"
+#include "convert/foreign_reader.h"
 #include "convert/gpt2_source.h"
 #include "convert/llmc_file.h"
-#include "convert/load_model.h"
 
 namespace mt {
 
@@ -20,11 +20,9 @@ namespace mt {
 void export_llmc(const std::string& source, const std::string& destination,
                  const ExportSettings& settings);
 
-// The file `source` as the checkpoint `destination` of one rank, in the type of the file;
-// iteration 0, no training state; the tokenizer that `tokenizer` names travels, or none. Nothing in
-// the file is trusted. Throws DataError naming file and field, EnvironmentError, UsageError for an
-// existing destination unless replace.
-void import_llmc(const std::string& source, const std::string& destination,
-                 const TokenizerOptions& tokenizer, const Communicator& world, bool replace);
+// The weights that the file holds, in its type. Nothing in it is trusted. Throws DataError naming
+// file and field, EnvironmentError.
+[[nodiscard]] std::unique_ptr<TensorSource> open_llmc(const std::string& path,
+                                                      const ForeignReader::Settings& settings);
 
 }  // namespace mt

@@ -81,7 +81,7 @@ refuses 2 "--tensor-model-parallel-size 0" "$reshard" copy x --tensor-model-para
 refuses 2 "--data-parallel-size 0" "$reshard" copy x --use-distributed-optimizer
 refuses 2 "--use-distributed-optimizer" "$reshard" copy x --data-parallel-size 2
 refuses 2 "--max-memory" "$reshard" copy x --max-memory 1M
-refuses 2 "second step" "$reshard" "$tiny" x --tensor-model-parallel-size 2
+refuses 2 "--tensor-model-parallel-size 3: the number of attention heads 4" "$reshard" "$tiny" x --tensor-model-parallel-size 3
 whole() { # every tensor of an index.h5 is that of the one rank's file
   python3 - "$1" copy/model-pp00-tp00.h5 << 'PY'
 import sys
@@ -114,6 +114,14 @@ expect 0 "$reshard" cut theirs --to safetensors --quiet
 [ "$(cd theirs && echo *)" = "config.json model.safetensors" ] || fail "files for Hugging Face: $(ls theirs)"
 expect 0 "$reshard" theirs back --quiet
 expect 0 "$reshard" --verify copy back
+expect 0 "$reshard" theirs straight --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --max-memory 64Mi --quiet
+expect 0 "$reshard" back cut-back --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --quiet
+diff -r straight cut-back > diff.txt || fail "imported straight for a grid, and by way of one rank: $(cat diff.txt)"
+expect 0 "$reshard" --diff cut theirs
+expect 0 "$reshard" --verify theirs
+"$reshard" --list theirs > listed && grep -q '^format *safetensors$' listed || fail "--list of theirs: $(head -3 listed)"
+refuses 2 "--tensor-model-parallel-size 3" "$reshard" theirs x --tensor-model-parallel-size 3
+rm -r straight cut-back listed
 refuses 2 "--to safetensors: that format has no ranks" "$reshard" copy x --to safetensors --pipeline-model-parallel-size 2
 refuses 2 "is no checkpoint; make one of it first" "$reshard" theirs x --to safetensors
 refuses 2 "--max-shard-size 0" "$reshard" copy x --to safetensors --max-shard-size 0
