@@ -192,6 +192,30 @@ TEST_F(Export, comes_back_straight_to_any_grid_in_any_memory) {
   EXPECT_FALSE(fs::exists(path("x")));
 }
 
+TEST_F(Export, is_read_in_bands_and_turned_in_blocks_of_any_size) {
+  train({2, 2, 1, false}, "cut");
+  to_theirs("cut", "theirs");
+  const CheckpointReader reader(path("cut"));
+  // Bytes: less than a row, some rows, a number of rows that divides nothing, all.
+  for (const std::uint64_t band : {1, 128, 320, 1 << 20}) {
+    for (const std::uint64_t block : {1, 300, 700, 1 << 20}) {
+      const auto source = mt::open_foreign(path("theirs"), {.most_turned = block}).weights;
+      for (const auto& [name, info] : source->tensors()) {
+        const auto found = source->rows(name, band), wanted = reader.rows(name, band);
+        mt::RowStream::Band x, y;
+        while (wanted->next(y)) {
+          ASSERT_TRUE(found->next(x)) << name;
+          ASSERT_EQ(x.first, y.first) << name;
+          ASSERT_EQ(x.bytes, y.bytes) << name;
+          ASSERT_EQ(std::memcmp(x.data, y.data, x.bytes), 0) << name << " " << x.first;
+        }
+        EXPECT_FALSE(found->next(x)) << name;
+        EXPECT_EQ(mt::to_hex(found->digest()), mt::to_hex(wanted->digest())) << name;
+      }
+    }
+  }
+}
+
 TEST_F(Export, is_compared_with_checkpoints_of_any_grid) {
   train({2, 2, 2, true}, "run");  // with the optimizer's tensors, which theirs lacks
   to_theirs("run", "theirs");
