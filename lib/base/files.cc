@@ -235,7 +235,8 @@ void make_directories(const std::string& path) {
         fail("create the directory", part, error);
       }
       if (::stat(part.c_str(), &status) != 0) {
-        fail("create the directory", part, error);
+        // What is not there was refused by mkdir; else the look at it has failed.
+        fail("create the directory", part, errno == ENOENT ? error : errno);
       }
       if (!S_ISDIR(status.st_mode)) {
         throw UsageError(cat("cannot create the directory ", part, ": it exists as a file"));

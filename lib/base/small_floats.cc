@@ -120,6 +120,7 @@ float from_f16(std::uint16_t bits) {
 }
 
 void convert_floats(const void* from, DType from_type, void* to, DType to_type, std::size_t count) {
+  if (count == 0) return;  // an empty buffer may be null
   if (from_type == to_type) {
     std::memmove(to, from, count * dtype_size(to_type));
     return;
