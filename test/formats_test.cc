@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <random>
 #include <sstream>
 
@@ -10,11 +11,13 @@
 #include "base/threads.h"
 #include "convert/copy_checkpoint.h"
 #include "convert/export_hugging_face.h"
+#include "convert/foreign_view.h"
 #include "convert/gguf.h"
 #include "convert/import_foreign.h"
 #include "convert/inspect.h"
 #include "convert/llmc.h"
 #include "io/gguf_reader.h"
+#include "io/mapped_file.h"
 #include "io/safetensors.h"
 #include "test/shared_data.h"
 
@@ -186,6 +189,27 @@ TEST(Gguf, spoiled_bytes_never_lead_outside_the_file) {
   }
   EXPECT_GT(refusals, 500);
   EXPECT_GT(sum, 0U);
+}
+
+TEST(Source, what_cannot_be_looked_at_is_not_taken_for_another_format) {
+  const Scratch folder;
+  spill(folder / "file", "GGUF and so on");
+  std::filesystem::create_symlink("file", folder / "link");
+  std::filesystem::create_symlink("nowhere", folder / "dangling");
+  std::filesystem::create_symlink("circle", folder / "circle");
+  EXPECT_TRUE(mt::is_file(folder / "file") && mt::is_file(folder / "link"));
+  EXPECT_TRUE(mt::is_gguf(folder / "file") && mt::is_gguf(folder / "link"));
+  for (const char* const other : {"", "none", "dangling", "file/below"}) {
+    EXPECT_FALSE(mt::is_file(folder / other) || mt::is_gguf(folder / other) ||
+                 mt::is_llmc(folder / other))
+        << other;
+  }
+  for (const std::string& path : {folder / "circle", folder / std::string(300, 'n')}) {
+    EXPECT_THROW(static_cast<void>(mt::is_file(path)), mt::EnvironmentError);
+    EXPECT_THROW(static_cast<void>(mt::is_gguf(path)), mt::EnvironmentError);
+    EXPECT_THROW(static_cast<void>(mt::is_llmc(path)), mt::EnvironmentError);
+    EXPECT_THROW(static_cast<void>(mt::is_foreign(path)), mt::EnvironmentError);
+  }
 }
 
 // A model of 4 layers, width 128, in every format.

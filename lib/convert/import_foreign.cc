@@ -1,7 +1,5 @@
 #include "convert/import_foreign.h"
 
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "base/commit.h"
@@ -15,6 +13,7 @@
 #include "convert/hugging_face.h"
 #include "convert/llmc.h"
 #include "convert/meter.h"
+#include "io/mapped_file.h"
 
 namespace mt {
 namespace {
@@ -71,10 +70,7 @@ std::string foreign_format(const std::string& path) {
 }
 
 ForeignModelFiles open_foreign(const std::string& path, const ForeignReader::Settings& settings) {
-  std::error_code ignored;
-  if (std::filesystem::is_regular_file(path, ignored)) {
-    return {kLlmc, open_llmc(path, settings), nullptr};
-  }
+  if (is_file(path)) return {kLlmc, open_llmc(path, settings), nullptr};
   return {kSafetensors, open_hugging_face(path, settings), own_tokenizer(path)};
 }
 

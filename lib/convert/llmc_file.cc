@@ -2,9 +2,7 @@
 
 #include <array>
 #include <cstring>
-#include <filesystem>
 #include <map>
-#include <system_error>
 #include <utility>
 
 #include "base/commit.h"
@@ -110,8 +108,7 @@ std::string llmc_header(const ModelConfig& config, DType type) {
 
 bool is_llmc(const std::string& path) {
   std::int32_t magic = 0;
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return false;
+  if (!is_file(path)) return false;
   const FileDescriptor fd = open_regular(path);
   if (file_size(fd.get(), path) < sizeof magic) return false;
   read_fully_at(fd.get(), &magic, sizeof magic, 0, path);

@@ -2,9 +2,7 @@
 
 #include <array>
 #include <cstring>
-#include <filesystem>
 #include <set>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -198,8 +196,7 @@ GgufReader::GgufReader(const std::string& path) : file_(path) {
 }
 
 bool is_gguf(const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return false;
+  if (!is_file(path)) return false;
   const FileDescriptor fd = open_regular(path);
   std::array<char, kMagic.size()> magic{};
   if (file_size(fd.get(), path) < magic.size()) return false;

@@ -1,6 +1,7 @@
 #include "io/mapped_file.h"
 
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstring>
@@ -23,6 +24,13 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
 
 MappedFile::~MappedFile() {
   ::munmap(data_, bytes_);
+}
+
+bool is_file(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) return S_ISREG(status.st_mode);
+  if (errno == ENOENT || errno == ENOTDIR) return false;
+  throw EnvironmentError(cat("cannot look at ", printable(path), ": ", std::strerror(errno)));
 }
 
 }  // namespace mt

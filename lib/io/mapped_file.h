@@ -25,4 +25,8 @@ class MappedFile {
   std::uint64_t bytes_ = 0;
 };
 
+// True if a regular file has that name, maybe by way of links; false if nothing has or another
+// kind. Throws EnvironmentError where that cannot be found out.
+[[nodiscard]] bool is_file(const std::string& path);
+
 }  // namespace mt
