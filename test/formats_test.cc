@@ -250,6 +250,12 @@ TEST_F(Formats, verify_finds_any_two_equal) {
     mt::export_gguf(folder_ / "half", folder_ / "half.gguf", {.replace = true});
     EXPECT_EQ(verify("half", "half.gguf"), "");
     EXPECT_EQ(verify("half.gguf", "half"), "");
+    // Its readers add vectors and positions to f32, and want them so.
+    const mt::GgufReader reader(folder_ / "half.gguf");
+    for (const auto& [name, tensor] : reader.tensors()) {
+      const bool narrow = tensor.shape.size() == 2 && name != "position_embd.weight";
+      EXPECT_EQ(tensor.type, narrow ? type : DType::kF32) << name;
+    }
     mt::export_hugging_face(folder_ / "half", folder_ / "half.hf", {.replace = true});
     EXPECT_EQ(verify("half.gguf", "half.hf"), "");
     EXPECT_NE(verify("half", "hf").find(mt::cat(dtype_name(type), " [128, 128] and f32")),
